@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::aead::AeadInOut;
+use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce, Tag};
 
 use super::{Identity, SESSION_INFO, SESSION_SALT, hkdf32};
@@ -113,7 +113,11 @@ impl SessionKey {
         sealed.extend_from_slice(framed);
         let tag = self
             .cipher
-            .encrypt_inout_detached(&gcm_nonce(&nonce), &self.aad(&self.me, &self.peer), InOutBuf::from(sealed.as_mut_slice()))
+            .encrypt_inout_detached(
+                &gcm_nonce(&nonce),
+                &self.aad(&self.me, &self.peer),
+                InOutBuf::from(sealed.as_mut_slice()),
+            )
             .map_err(|_| SealError::TooLong)?;
         sealed.extend_from_slice(&tag);
         Ok((nonce, sealed))

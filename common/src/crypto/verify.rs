@@ -11,11 +11,7 @@ use crate::ids::{ChallengeNonce, Ed25519Public, Signature};
 pub struct VerifyError;
 
 /// Checks the answer to a challenge (protocol, Challenge signature).
-pub fn verify_challenge(
-    key: &Ed25519Public,
-    nonce: &ChallengeNonce,
-    signature: &Signature,
-) -> Result<(), VerifyError> {
+pub fn verify_challenge(key: &Ed25519Public, nonce: &ChallengeNonce, signature: &Signature) -> Result<(), VerifyError> {
     verify(key, &challenge_message(nonce), signature)
 }
 

@@ -58,14 +58,26 @@ mod tests {
         assert_eq!(parse(b""), Ok(None));
         assert_eq!(parse(b"\x98\x06\x01"), Ok(None), "an unknown varint");
         assert_eq!(parse(b"\xea\x04\x01x"), Ok(None), "an unknown frame");
-        for bad in [&b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x12", b"\x62\xff\xff\xff\xff\x0f", b"\x0b", b"\x62\x05\x0a\x7f"] {
+        for bad in [
+            &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
+            b"\x12",
+            b"\x62\xff\xff\xff\xff\x0f",
+            b"\x0b",
+            b"\x62\x05\x0a\x7f",
+        ] {
             assert!(parse(bad).is_err(), "{bad:02x?}");
         }
     }
 
     #[test]
     fn our_fields_have_the_numbers_of_the_specification() {
-        let frame = encode(Frame::Message(Message { r#ref: 1, delivery: 2, collapse: vec![3], quiet: true, ..Default::default() }));
+        let frame = encode(Frame::Message(Message {
+            r#ref: 1,
+            delivery: 2,
+            collapse: vec![3],
+            quiet: true,
+            ..Default::default()
+        }));
         assert_eq!(hex::encode(&frame[2..]), "a80601b00602ba060103c00601");
         assert_eq!(hex::encode(encode(Frame::Accepted(Accepted { r#ref: 1, queued: true }))), "aa060408011001");
         assert_eq!(hex::encode(encode(Frame::Ack(Ack { delivery: 5 }))), "b206020805");
