@@ -1,1 +1,23 @@
-//! skald-relay-worker.
+//! The relay of Skald Remote.
+//!
+//! * [`engine`]: one namespace as a state machine without I/O: members, pairing, queues, delivery, presence, limits.
+//! * [`store`]: the SQL text and rows behind it, over the small [`store::Sql`] trait.
+//! * `worker` (wasm only): the glue for Cloudflare Workers. It alone knows sockets, clocks and randomness.
+//!
+//! The relay is blind to content: it sees keys, sizes, times and push tokens, never payloads.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
+pub mod engine;
+pub mod store;
+#[cfg(target_arch = "wasm32")]
+mod worker;
