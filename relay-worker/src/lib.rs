@@ -2,6 +2,7 @@
 //!
 //! * [`engine`]: one namespace as a state machine without I/O: members, pairing, queues, delivery, presence, limits.
 //! * [`store`]: the SQL text and rows behind it, over the small [`store::Sql`] trait.
+//! * [`front`]: what the stateless Worker decides: routes, and how many connections an address may open.
 //! * `worker` (wasm only): the glue for Cloudflare Workers. It alone knows sockets, clocks and randomness.
 //!
 //! The relay is blind to content: it sees keys, sizes, times and push tokens, never payloads.
@@ -18,6 +19,7 @@
 )]
 
 pub mod engine;
+pub mod front;
 pub mod store;
 #[cfg(target_arch = "wasm32")]
 mod worker;
