@@ -1,1 +1,9 @@
-//! skald-agentd.
+//! The agent's side of Skald Remote: everything of the daemon but its command lines.
+//!
+//! * `daemon`: starts the parts and ties them together.
+//! * [`hub`]: the one owner of state: items, answers, devices, pairing. Without I/O; [`hub::api`] is the way in.
+//! * `store`: the database and the backup of devices beside it.
+//! * `relay`: the connection to the relay.
+//! * `identity`, `state_dir`: the seed file, the state folder and its lock.
+
+pub mod hub;
