@@ -5,5 +5,11 @@
 //! * `store`: the database and the backup of devices beside it.
 //! * `relay`: the connection to the relay.
 //! * `identity`, `state_dir`: the seed file, the state folder and its lock.
+//! * [`rpc`]: JSON-RPC 2.0 in lines, for both ends of the sockets.
+//! * [`server`]: the two Unix sockets.
+//! * [`config`], [`paths`], [`logging`]: settings, where things are, and where messages go.
+//! * [`ctl`]: what `skaldctl` does; a client of the sockets like any other.
+//! * [`qr`]: pairing codes as pictures.
 
 pub mod hub;
+pub mod rpc;
