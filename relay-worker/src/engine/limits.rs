@@ -82,9 +82,9 @@ limits! {
     /// Life of a namespace without any connection.
     namespace_life = "RELAY_NAMESPACE_LIFE_SECS", 90 * 24 * 3600, max MAX_SECS;
     /// Life of a pairing window that names none.
-    pairing_ttl = "RELAY_PAIRING_TTL_SECS", protocol::PAIRING_TTL_SECS as u64, max 24 * 3600;
+    pairing_ttl = "RELAY_PAIRING_TTL_SECS", u64::from(protocol::PAIRING_TTL_SECS), max 24 * 3600;
     /// Longest life of a pairing window.
-    pairing_ttl_max = "RELAY_PAIRING_TTL_MAX_SECS", protocol::PAIRING_TTL_MAX_SECS as u64, max 24 * 3600;
+    pairing_ttl_max = "RELAY_PAIRING_TTL_MAX_SECS", u64::from(protocol::PAIRING_TTL_MAX_SECS), max 24 * 3600;
     /// Pending devices per namespace.
     pending = "RELAY_PENDING_MAX", protocol::MAX_PENDING as u64, max 1000;
     /// Life of a pending device.
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_and_leaves_the_default() {
         for wrong in ["x", "-1", "0", "1.5", "1e3", "99999999999999999999"] {
-            let (limits, errors) = Limits::from_lookup(|name| (name == "RELAY_QUEUE_MAX_MESSAGES").then(|| wrong.to_owned()));
+            let (limits, errors) =
+                Limits::from_lookup(|name| (name == "RELAY_QUEUE_MAX_MESSAGES").then(|| wrong.to_owned()));
             assert_eq!(limits, Limits::default());
             let [error] = errors.as_slice() else { panic!("{errors:?}") };
             assert!(error.to_string().contains("RELAY_QUEUE_MAX_MESSAGES") && error.to_string().contains(wrong));

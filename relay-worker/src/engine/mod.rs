@@ -14,7 +14,7 @@
 //!         Output::Attach { conn, bytes } => ...,     // serialize_attachment; always comes before the Close it belongs to
 //!         Output::Close { conn, code, reason } => ..., // after what was sent; a second close must be harmless
 //!         Output::WakeAt { at_ms } => ...,           // set_alarm, replacing the one that is set
-//!         Output::Timer { at_ms } => ...,            // setTimeout; one at a time, the earliest counts
+//!         Output::Timer { at_ms } => ...,            // setTimeout, replacing the pending one; None: clearTimeout
 //!         Output::DeleteAll => ...,                  // delete_all and delete_alarm
 //!         Output::Fault { error } => ...,            // one line in the log
 //!     }
@@ -38,129 +38,275 @@
 //! remembers of the rows is dropped and read anew, [`Output::Fault`] is emitted, and the connection whose event it was is
 //! closed with 1001 (a member redials and repeats what was not accepted). Other connections live on.
 
+mod attachment;
+mod conn;
+mod delivery;
+mod handshake;
+mod io;
 mod limits;
+mod members;
+mod messages;
+mod pairing;
+mod presence;
+mod queue;
+mod rate;
+mod reply;
+mod space;
+mod upkeep;
 
-use std::fmt;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use bytes::Bytes;
-use skald_common::ids::{ChallengeNonce, NamespaceId};
+use skald_common::wire::{self, CloseCode, ErrorCode, Frame};
 
-use crate::store::SqlError;
+use crate::store::{Sql, SqlError, Store};
 
+pub use attachment::conn_of;
+pub use io::{ConnId, Input, Links, MAX_ATTACHMENT, Origin, Output};
 pub use limits::{LimitError, Limits};
 
-/// Names a connection within one namespace for its life. The glue draws it at random and tells it with [`Input::Opened`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub u64);
+use conn::{Conn, Phase, Session};
+use space::Cache;
 
-impl fmt::Debug for ConnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ConnId({:x})", self.0)
+/// One namespace. See the module's contract.
+pub struct Engine<S> {
+    limits: Limits,
+    store: Store<S>,
+    cache: Cache,
+    conns: BTreeMap<ConnId, Conn>,
+    /// The connection of each member that is connected, by member number.
+    online: BTreeMap<u32, ConnId>,
+    /// Closed by the engine, and not yet reported closed.
+    closing: HashSet<ConnId>,
+    /// Whose attachment has changed in this turn.
+    dirty: BTreeSet<ConnId>,
+    /// Bytes given to a connection in this turn, which the platform's figure does not know yet.
+    sent: BTreeMap<ConnId, u64>,
+    outputs: VecDeque<Output>,
+    /// When the pending timer fires.
+    timer: Option<u64>,
+    /// Whether the sessions have been checked against the rows since the engine was restored.
+    checked: bool,
+}
+
+/// What one turn of the engine knows of the world.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    now: u64,
+    links: &'a dyn Links,
+}
+
+impl<S: Sql> Engine<S> {
+    /// Builds the engine from the database and the attachments of all sockets that the platform lists. An attachment that
+    /// cannot be read leaves a connection that the engine does not know, which is closed when it speaks.
+    pub fn restore<B: AsRef<[u8]>>(limits: Limits, sql: S, sockets: impl IntoIterator<Item = (ConnId, B)>) -> Self {
+        let mut engine = Self {
+            limits,
+            store: Store::new(sql),
+            cache: Cache::default(),
+            conns: BTreeMap::new(),
+            online: BTreeMap::new(),
+            closing: HashSet::new(),
+            dirty: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            timer: None,
+            checked: false,
+        };
+        for (id, bytes) in sockets {
+            match attachment::decode(bytes.as_ref()) {
+                Some(attachment::Saved::Open(conn)) => engine.adopt(id, conn),
+                Some(attachment::Saved::Closed) => {
+                    engine.closing.insert(id);
+                }
+                None => {}
+            }
+        }
+        engine
+    }
+
+    /// Takes a connection over from before an eviction. Of two with the same key the newer one is the member's.
+    fn adopt(&mut self, id: ConnId, conn: Conn) {
+        if let Phase::Member(session) = &conn.phase {
+            let rival = self.online.get(&session.member).copied();
+            if let Some(rival) = rival {
+                let newer = self.conns.get(&rival).is_none_or(|other| other.opened_at <= conn.opened_at);
+                let loser = if newer { rival } else { id };
+                self.conns.remove(&loser);
+                self.close(loser, CloseCode::Replaced);
+                if !newer {
+                    return;
+                }
+            }
+            self.online.insert(session.member, id);
+        }
+        self.conns.insert(id, conn);
+    }
+
+    /// Takes one input in. Drain [`Engine::poll`] afterwards.
+    pub fn handle(&mut self, now_ms: u64, links: &dyn Links, input: Input) {
+        let turn = Turn { now: now_ms, links };
+        if let Err(error) = self.begin(turn) {
+            self.fault(turn, subject(&input), error);
+        } else {
+            let subject = subject(&input);
+            if let Err(error) = self.dispatch(turn, input) {
+                self.fault(turn, subject, error);
+            }
+        }
+        self.finish(turn);
+    }
+
+    /// The next thing to do; `None` when the turn is over.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn dispatch(&mut self, turn: Turn<'_>, input: Input) -> Result<(), SqlError> {
+        match input {
+            Input::Opened { conn, origin } => self.on_opened(turn, conn, origin),
+            Input::Frame { conn, bytes } => self.on_bytes(turn, conn, bytes),
+            Input::Text { conn } => {
+                self.on_text(turn, conn);
+                Ok(())
+            }
+            Input::Closed { conn, code } => self.on_closed(turn, conn, code),
+            Input::Wake => self.on_wake(turn),
+        }
+    }
+
+    fn on_bytes(&mut self, turn: Turn<'_>, id: ConnId, bytes: Bytes) -> Result<(), SqlError> {
+        match self.conns.get(&id).map(|conn| &conn.phase) {
+            Some(Phase::Challenged { .. }) => self.on_auth(turn, id, bytes),
+            Some(Phase::Member(_)) => self.on_frame(turn, id, bytes),
+            None => {
+                self.disown(id);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_text(&mut self, turn: Turn<'_>, id: ConnId) {
+        match self.conns.get(&id).map(|conn| &conn.phase) {
+            Some(Phase::Challenged { .. }) => self.refuse(id, ErrorCode::BadRequest, "text before authentication"),
+            Some(Phase::Member(_)) => self.heard(turn, id),
+            None => self.disown(id),
+        }
+    }
+
+    fn on_closed(&mut self, turn: Turn<'_>, id: ConnId, code: u16) -> Result<(), SqlError> {
+        self.closing.remove(&id);
+        if code == CloseCode::Normal.code() {
+            self.prove_by_age(turn, id)?;
+        }
+        self.end(turn, id, None);
+        Ok(())
+    }
+
+    /// A connection speaks that the engine has no memory of: its attachment was lost. It is to redial.
+    fn disown(&mut self, id: ConnId) {
+        if !self.closing.contains(&id) {
+            self.close(id, CloseCode::Restarting);
+        }
+    }
+
+    /// A frame of a member.
+    fn on_frame(&mut self, turn: Turn<'_>, id: ConnId, bytes: Bytes) -> Result<(), SqlError> {
+        self.heard(turn, id);
+        self.prove_by_age(turn, id)?;
+        let size = bytes.len() as u64;
+        if size > self.limits.max_live_frame {
+            self.tell_too_large(turn, id, 0);
+            return Ok(());
+        }
+        match wire::decode(bytes) {
+            Err(_) => self.tell_error(turn, id, ErrorCode::BadRequest, "malformed frame", 0),
+            Ok(None) => {}
+            Ok(Some(frame)) => self.on_member_frame(turn, id, size, frame)?,
+        }
+        self.touch(turn)
+    }
+
+    fn on_member_frame(&mut self, turn: Turn<'_>, id: ConnId, size: u64, frame: Frame) -> Result<(), SqlError> {
+        let is_ack = matches!(frame, Frame::Ack(_));
+        let large = size > self.limits.max_frame;
+        let is_agent = self.session(id).is_some_and(Session::is_agent);
+        match frame {
+            Frame::Message(message) => self.on_message(turn, id, message, large)?,
+            _ if large => self.tell_too_large(turn, id, 0),
+            Frame::PresenceRequest(_) => self.on_presence_request(turn, id),
+            Frame::Ack(ack) => self.on_ack(turn, id, ack.delivery)?,
+            Frame::Authorize(authorize) if is_agent => self.on_authorize(turn, id, &authorize)?,
+            Frame::PairingStart(start) if is_agent => self.on_pairing_start(turn, id, &start)?,
+            Frame::PairingStop(_) if is_agent => self.on_pairing_stop(id)?,
+            _ => self.tell_error(turn, id, ErrorCode::BadRequest, "not for this role", 0),
+        }
+        if !is_ack {
+            self.judge_acks(turn, id);
+        }
+        Ok(())
+    }
+
+    /// Storage failed under the event of `id`: forget what was read, close it, and let it redial.
+    fn fault(&mut self, turn: Turn<'_>, id: Option<ConnId>, error: SqlError) {
+        self.report(error);
+        if let Some(id) = id {
+            self.end(turn, id, Some(CloseCode::Restarting));
+        }
+    }
+
+    /// Storage failed: what is remembered of the rows may be wrong.
+    fn report(&mut self, error: SqlError) {
+        self.cache = Cache::default();
+        self.outputs.push_back(Output::Fault { error });
+    }
+
+    /// Saves what changed and asks for the next timer.
+    fn finish(&mut self, turn: Turn<'_>) {
+        self.sent.clear();
+        for id in std::mem::take(&mut self.dirty) {
+            if let Some(conn) = self.conns.get(&id) {
+                let bytes = attachment::encode(id, conn).into();
+                self.outputs.push_back(Output::Attach { conn: id, bytes });
+            }
+        }
+        let next = self.next_timer(turn);
+        let pending = self.timer.filter(|pending| *pending > turn.now);
+        // One that fires too early is harmless, so a later wish waits for it.
+        let stays = match (pending, next) {
+            (Some(pending), Some(next)) => pending <= next,
+            (pending, next) => pending == next,
+        };
+        if !stays {
+            self.outputs.push_back(Output::Timer { at_ms: next });
+        }
+        self.timer = if stays { pending } else { next };
+    }
+
+    /// A member's connection.
+    fn session(&self, id: ConnId) -> Option<&Session> {
+        match &self.conns.get(&id)?.phase {
+            Phase::Member(session) => Some(session),
+            Phase::Challenged { .. } => None,
+        }
+    }
+
+    fn session_mut(&mut self, id: ConnId) -> Option<&mut Session> {
+        match &mut self.conns.get_mut(&id)?.phase {
+            Phase::Member(session) => Some(session),
+            Phase::Challenged { .. } => None,
+        }
     }
 }
 
-/// How a connection came in.
-#[derive(Debug, Clone)]
-pub enum Origin {
-    /// On a direct route: the engine runs the challenge.
-    Direct {
-        /// 32 fresh random bytes.
-        challenge: ChallengeNonce,
-        /// The namespace that the path or the host names.
-        namespace: NamespaceId,
-    },
-    /// From the front, on the internal path: the challenge is answered and the signature verified.
-    Verified {
-        /// The `RelayFrame` with the peer's `Auth`, as it came.
-        auth: Bytes,
-    },
+fn subject(input: &Input) -> Option<ConnId> {
+    match input {
+        Input::Opened { conn, .. } | Input::Frame { conn, .. } | Input::Text { conn } | Input::Closed { conn, .. } => {
+            Some(*conn)
+        }
+        Input::Wake => None,
+    }
 }
-
-/// What happened.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// A socket was accepted.
-    Opened {
-        /// Unused so far.
-        conn: ConnId,
-        /// How it came in.
-        origin: Origin,
-    },
-    /// A binary message.
-    Frame {
-        /// From.
-        conn: ConnId,
-        /// The whole message.
-        bytes: Bytes,
-    },
-    /// A text message that the platform did not answer itself.
-    Text {
-        /// From.
-        conn: ConnId,
-    },
-    /// The peer closed, or the socket broke.
-    Closed {
-        /// Which.
-        conn: ConnId,
-        /// The peer's close code; 1006 when there was none.
-        code: u16,
-    },
-    /// The alarm or the timer.
-    Wake,
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// Send a binary message.
-    Send {
-        /// To.
-        conn: ConnId,
-        /// The whole message.
-        bytes: Bytes,
-    },
-    /// Save with the socket; at most [`MAX_ATTACHMENT`] bytes.
-    Attach {
-        /// Whose.
-        conn: ConnId,
-        /// Opaque.
-        bytes: Bytes,
-    },
-    /// Close, after what was sent.
-    Close {
-        /// Which.
-        conn: ConnId,
-        /// Close code.
-        code: u16,
-        /// Close reason.
-        reason: &'static str,
-    },
-    /// Set the persistent alarm, in place of the one that is set.
-    WakeAt {
-        /// Unix milliseconds.
-        at_ms: u64,
-    },
-    /// Wake the engine then, while it is in memory; an earlier one that is pending stays.
-    Timer {
-        /// Unix milliseconds.
-        at_ms: u64,
-    },
-    /// Delete everything stored, the alarm included.
-    DeleteAll,
-    /// Storage failed; for the log.
-    Fault {
-        /// What the database said.
-        error: SqlError,
-    },
-}
-
-/// What the engine asks about sockets.
-pub trait Links {
-    /// Bytes written to the socket and not yet on their way (`bufferedAmount`).
-    fn buffered(&self, conn: ConnId) -> u64;
-    /// When the platform last answered the text `ping` on it, Unix milliseconds.
-    fn last_ping(&self, conn: ConnId) -> Option<u64>;
-}
-
-/// Largest attachment, bytes (the platform allows 16 KiB).
-pub const MAX_ATTACHMENT: usize = 2048;

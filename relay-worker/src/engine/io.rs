@@ -1,0 +1,124 @@
+//! What goes into the engine and what comes out of it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use skald_common::ids::{ChallengeNonce, NamespaceId};
+
+use crate::store::SqlError;
+
+/// Names a connection within one namespace for its life. The glue draws it at random and tells it with [`Input::Opened`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+impl fmt::Debug for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnId({:x})", self.0)
+    }
+}
+
+/// How a connection came in.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// On a direct route: the engine runs the challenge.
+    Direct {
+        /// 32 fresh random bytes.
+        challenge: ChallengeNonce,
+        /// The namespace that the path or the host names.
+        namespace: NamespaceId,
+    },
+    /// From the front, on the internal path: the challenge is answered and the signature verified.
+    Verified {
+        /// The `RelayFrame` with the peer's `Auth`, as it came.
+        auth: Bytes,
+    },
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A socket was accepted.
+    Opened {
+        /// Unused so far.
+        conn: ConnId,
+        /// How it came in.
+        origin: Origin,
+    },
+    /// A binary message.
+    Frame {
+        /// From.
+        conn: ConnId,
+        /// The whole message.
+        bytes: Bytes,
+    },
+    /// A text message that the platform did not answer itself.
+    Text {
+        /// From.
+        conn: ConnId,
+    },
+    /// The peer closed, or the socket broke.
+    Closed {
+        /// Which.
+        conn: ConnId,
+        /// The peer's close code; 1006 when there was none.
+        code: u16,
+    },
+    /// The alarm or the timer.
+    Wake,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Send a binary message.
+    Send {
+        /// To.
+        conn: ConnId,
+        /// The whole message.
+        bytes: Bytes,
+    },
+    /// Save with the socket; at most [`MAX_ATTACHMENT`] bytes.
+    Attach {
+        /// Whose.
+        conn: ConnId,
+        /// Opaque.
+        bytes: Bytes,
+    },
+    /// Close, after what was sent.
+    Close {
+        /// Which.
+        conn: ConnId,
+        /// Close code.
+        code: u16,
+        /// Close reason.
+        reason: &'static str,
+    },
+    /// Set the persistent alarm, in place of the one that is set.
+    WakeAt {
+        /// Unix milliseconds.
+        at_ms: u64,
+    },
+    /// Wake the engine then, while it is in memory; in place of the timer that is pending.
+    Timer {
+        /// Unix milliseconds; `None`: no timer is needed, so that the object can hibernate.
+        at_ms: Option<u64>,
+    },
+    /// Delete everything stored, the alarm included.
+    DeleteAll,
+    /// Storage failed; for the log.
+    Fault {
+        /// What the database said.
+        error: SqlError,
+    },
+}
+
+/// What the engine asks about sockets.
+pub trait Links {
+    /// Bytes written to the socket and not yet on their way (`bufferedAmount`).
+    fn buffered(&self, conn: ConnId) -> u64;
+    /// When the platform last answered the text `ping` on it, Unix milliseconds.
+    fn last_ping(&self, conn: ConnId) -> Option<u64>;
+}
+
+/// Largest attachment, bytes (the platform allows 16 KiB).
+pub const MAX_ATTACHMENT: usize = 2048;

@@ -1,0 +1,169 @@
+//! Deadlines (wire protocol, Limits): the one alarm, the timer, what is swept out, and the end of a namespace.
+//!
+//! The alarm is a row, so it is set only when it must be earlier than the known one, and never on the hot path: a message to
+//! a connected recipient needs none. Exact expiry is judged wherever it matters; the sweep only tidies up.
+
+use skald_common::wire::CloseCode;
+
+use super::conn::{Conn, Phase};
+use super::delivery::HELD_LIFE;
+use super::{Engine, Output, Turn};
+use crate::store::{Sql, SqlError, Standing};
+
+const HOUR: u64 = 3_600_000;
+const DAY: u64 = 24 * HOUR;
+/// After storage has failed under the alarm, milliseconds.
+const RETRY_AFTER: u64 = HOUR / 6;
+/// How soon to look again at a socket that does not drain, at first and later, milliseconds.
+const POLL_SOON: u64 = 50;
+const POLL_LATER: u64 = 1000;
+
+impl<S: Sql> Engine<S> {
+    /// What every turn begins with: overdue work.
+    pub(super) fn begin(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        if !self.checked {
+            for id in self.strangers()? {
+                self.end(turn, id, Some(CloseCode::Revoked));
+            }
+            self.checked = true;
+        }
+        self.expire_challenges(turn);
+        let alarm = self.known_space().and_then(|space| space.row.alarm_at);
+        if alarm.is_some_and(|at| at <= turn.now) { self.overdue(turn) } else { Ok(()) }
+    }
+
+    pub(super) fn on_wake(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        self.judge_all(turn);
+        self.retry(turn);
+        let alarm = self.space()?.and_then(|space| space.row.alarm_at);
+        if alarm.is_some_and(|at| at <= turn.now) { self.overdue(turn) } else { Ok(()) }
+    }
+
+    /// The alarm's work. If storage fails under it, it is tried again.
+    fn overdue(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        let done = self.sweep(turn);
+        if done.is_err() {
+            self.wake_at(turn.now.saturating_add(RETRY_AFTER));
+        }
+        done
+    }
+
+    fn sweep(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        self.judge_all(turn);
+        let (now, life) = (turn.now, self.limits.namespace_life);
+        let nobody = self.online.is_empty();
+        let Some(space) = self.space()? else { return Ok(()) };
+        if nobody && space.row.last_active.saturating_add(life) <= now {
+            self.outputs.push_back(Output::DeleteAll);
+            self.forget_everything();
+            return Ok(());
+        }
+        self.forget_queues();
+        self.store.sweep(now.saturating_sub(self.limits.message_life))?;
+        self.forget_late_devices(turn)?;
+        let queued = self.store.any_queued()?;
+        let sweep_every = self.sweep_every();
+        let pending_life = self.limits.pending_life;
+        let pending = self.space()?.map(super::space::Space::pending).unwrap_or_default();
+        let first_pending = pending.first().map(|device| device.paired_at.saturating_add(pending_life));
+        self.change_row(|row| {
+            if row.window.as_ref().is_some_and(|window| window.until <= now) {
+                row.window = None;
+            }
+            // With a member connected the namespace is alive now; a crash later would leave no other trace of it.
+            let over = if nobody {
+                row.last_active.saturating_add(life)
+            } else {
+                row.last_active = now;
+                now.saturating_add(life / 3)
+            };
+            let sweep = queued.then(|| now.saturating_add(sweep_every));
+            let next = [Some(over), sweep, first_pending].into_iter().flatten().min().unwrap_or(over);
+            row.alarm_at = Some(next.max(now.saturating_add(1000)));
+        })?;
+        if let Some(at) = self.known_space().and_then(|space| space.row.alarm_at) {
+            self.wake_at(at);
+        }
+        Ok(())
+    }
+
+    fn forget_late_devices(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        let Some(space) = self.space()? else { return Ok(()) };
+        let mut after = space.clone();
+        let life = self.limits.pending_life;
+        let late: Vec<u32> = after
+            .members
+            .iter()
+            .filter(|device| device.standing == Standing::Pending)
+            .filter(|device| device.paired_at.saturating_add(life) <= turn.now)
+            .map(|device| device.no)
+            .collect();
+        if !late.is_empty() {
+            self.store.transaction(|| late.iter().try_for_each(|no| self.store.delete_member(*no)))?;
+            after.members.retain(|device| !late.contains(&device.no));
+            self.set_space(after);
+        }
+        Ok(())
+    }
+
+    /// A day, or less where messages live less.
+    pub(super) fn sweep_every(&self) -> u64 {
+        DAY.min(self.limits.message_life)
+    }
+
+    /// The alarm is to fire by `at`.
+    pub(super) fn ensure_alarm(&mut self, turn: Turn<'_>, at: u64) -> Result<(), SqlError> {
+        let known = self.space()?.map(|space| space.row.alarm_at);
+        if let Some(alarm) = known
+            && alarm.is_none_or(|alarm| alarm > at)
+        {
+            let at = at.max(turn.now);
+            self.change_row(|row| row.alarm_at = Some(at))?;
+            self.wake_at(at);
+        }
+        Ok(())
+    }
+
+    pub(super) fn wake_at(&mut self, at_ms: u64) {
+        self.outputs.push_back(Output::WakeAt { at_ms });
+    }
+
+    /// A member is active: noted once a day.
+    pub(super) fn touch(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        self.space()?;
+        self.change_row(|row| {
+            if turn.now.abs_diff(row.last_active) >= DAY {
+                row.last_active = turn.now;
+            }
+        })
+    }
+
+    /// A member's connection is over.
+    pub(super) fn after_end(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
+        self.wait_for_recipient(turn, member)?;
+        if self.online.is_empty() {
+            self.change_row(|row| row.last_active = turn.now)?;
+            self.ensure_alarm(turn, turn.now.saturating_add(self.limits.namespace_life))?;
+        }
+        Ok(())
+    }
+
+    /// When the engine wants to be woken while it is in memory.
+    pub(super) fn next_timer(&self, turn: Turn<'_>) -> Option<u64> {
+        self.conns.values().filter_map(|conn| self.timer_of(turn, conn)).min()
+    }
+
+    fn timer_of(&self, turn: Turn<'_>, conn: &Conn) -> Option<u64> {
+        match &conn.phase {
+            Phase::Challenged { .. } => Some(conn.opened_at.saturating_add(self.limits.challenge_timeout)),
+            Phase::Member(session) => {
+                let poll = session.stall.map(|stall| {
+                    let early = turn.now.saturating_sub(stall.since) < POLL_LATER * 2;
+                    turn.now.saturating_add(if early { POLL_SOON } else { POLL_LATER })
+                });
+                let held = session.held.first().map(|held| held.at.saturating_add(HELD_LIFE));
+                poll.into_iter().chain(held).min()
+            }
+        }
+    }
+}
