@@ -11,5 +11,8 @@
 //! * [`ctl`]: what `skaldctl` does; a client of the sockets like any other.
 //! * [`qr`]: pairing codes as pictures.
 
+pub mod config;
 pub mod hub;
+pub mod logging;
+pub mod paths;
 pub mod rpc;

@@ -149,7 +149,8 @@ fn expectation(error: &serde_json::Error) -> String {
     }
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    if text.starts_with("missing field") || text.starts_with("duplicate field") {
+    if !["invalid type: ", "invalid value: ", "invalid length ", "unknown "].iter().any(|start| text.starts_with(start)) {
+        // A missing or duplicate field, or a message of our own types, which quote nothing.
         return text.to_owned();
     }
     match text.rsplit_once(", expected ") {
