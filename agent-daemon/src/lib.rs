@@ -15,4 +15,5 @@ pub mod config;
 pub mod hub;
 pub mod logging;
 pub mod paths;
+pub mod qr;
 pub mod rpc;
