@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::{KDF_INFO_ED25519, KDF_INFO_X25519, KDF_SALT, NS_DOMAIN, challenge_message, hkdf32};
-use crate::ids::{ChallengeNonce, Ed25519Public, IdError, NamespaceId, Signature, X25519Public};
+use super::{KDF_INFO_ED25519, KDF_INFO_X25519, KDF_SALT, NS_DOMAIN, challenge_message, hkdf32, pipe_message};
+use crate::ids::{ChallengeNonce, ConnectionId, Ed25519Public, IdError, NamespaceId, Signature, X25519Public};
 
 /// 32 random bytes, the one secret of an actor (protocol, Identity). Wiped when dropped, never shown.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -76,6 +76,11 @@ impl Identity {
     pub fn sign_challenge(&self, nonce: &ChallengeNonce) -> Signature {
         // Deterministic signing: no randomness, the vectors depend on it.
         Signature::new(*self.ed25519.sk.sign(challenge_message(nonce), None))
+    }
+
+    /// The signature that answers a pipe's challenge.
+    pub fn sign_pipe(&self, nonce: &ChallengeNonce, connection: &ConnectionId) -> Signature {
+        Signature::new(*self.ed25519.sk.sign(pipe_message(nonce, connection), None))
     }
 
     /// X25519 with a peer; `None` for the all-zero result that a small-order key forces.

@@ -10,7 +10,7 @@ use super::{Identity, SESSION_INFO, SESSION_SALT, hkdf32};
 use crate::ids::{Ed25519Public, MessageNonce, NamespaceId, X25519Public};
 
 /// Length of the authentication tag, bytes.
-const TAG_LEN: usize = 16;
+pub(super) const TAG_LEN: usize = 16;
 
 /// Who a message goes to: the first four bytes of its nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,11 @@ impl SessionKey {
             )
             .map_err(|_| OpenError::Tag)?;
         Ok((counter, plain))
+    }
+
+    #[cfg(test)]
+    pub(super) fn aad_to_peer(&self) -> [u8; 96] {
+        self.aad(&self.me, &self.peer)
     }
 
     /// `namespace_id ‖ from ‖ to`: a relay that relabels a message makes it unreadable.

@@ -2,8 +2,8 @@
 
 use ed25519_compact as ed;
 
-use super::challenge_message;
-use crate::ids::{ChallengeNonce, Ed25519Public, Signature};
+use super::{challenge_message, pipe_message};
+use crate::ids::{ChallengeNonce, ConnectionId, Ed25519Public, Signature};
 
 /// The signature does not belong to this key and challenge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +13,16 @@ pub struct VerifyError;
 /// Checks the answer to a challenge (protocol, Challenge signature).
 pub fn verify_challenge(key: &Ed25519Public, nonce: &ChallengeNonce, signature: &Signature) -> Result<(), VerifyError> {
     verify(key, &challenge_message(nonce), signature)
+}
+
+/// Checks the answer to a pipe's challenge (protocol, Challenge signature).
+pub fn verify_pipe(
+    key: &Ed25519Public,
+    nonce: &ChallengeNonce,
+    connection: &ConnectionId,
+    signature: &Signature,
+) -> Result<(), VerifyError> {
+    verify(key, &pipe_message(nonce, connection), signature)
 }
 
 fn verify(key: &Ed25519Public, message: &[u8], signature: &Signature) -> Result<(), VerifyError> {
