@@ -1,1 +1,68 @@
-//! skald-tests.
+//! The harness of the end to end tests: relay, daemon and phone as real processes, and the peers that talk to them.
+//!
+//! * [`World`]: a relay, a daemon of its own and its control socket; what almost every test begins with.
+//! * [`Relay`], [`Daemon`], [`Phone`], [`Skaldctl`]: processes, each with folders of its own, killed when dropped.
+//! * [`Host`], [`Control`]: JSON-RPC clients of the daemon's two sockets.
+//! * [`RawPhone`], [`RawSocket`]: a phone that says what no honest phone would, and a socket that sends any bytes.
+//! * [`OldRelay`]: a proxy that makes the relay look like one without our features.
+//!
+//! Nothing here sleeps: a test awaits lines of output, answers and events, each within [`PATIENCE`]. The suite runs
+//! against a relay of its own, or against the one that `RELAY_URL` names; what needs control over the relay is skipped
+//! there. What a process wrote is printed when its test fails.
+
+mod build;
+mod daemon;
+mod files;
+mod old_relay;
+mod phone;
+mod process;
+mod raw;
+mod relay;
+mod rpc;
+mod skaldctl;
+mod sockets;
+mod world;
+
+use std::future::Future;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub use daemon::{Daemon, DaemonOptions};
+pub use files::{containing, mode, read_all};
+pub use old_relay::OldRelay;
+pub use phone::Phone;
+pub use process::{Finished, Process, Stream, command};
+pub use raw::{RawPhone, RawSocket};
+pub use relay::Relay;
+pub use rpc::{Rpc, RpcFailure};
+pub use skaldctl::Skaldctl;
+pub use sockets::{Call, Control, Host};
+pub use world::World;
+
+/// How long a test waits for anything: far longer than it takes on a busy machine, so that only what never comes fails.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The output of `future`, or a panic that names what was awaited.
+pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
+    let Ok(output) = tokio::time::timeout(PATIENCE, future).await else {
+        panic!("waited {} s in vain for {what}", PATIENCE.as_secs())
+    };
+    output
+}
+
+/// Unix milliseconds.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    u64::try_from(since.as_millis()).expect("a clock before the year 584,556,019")
+}
+
+/// Fresh random bytes.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    rand::fill(&mut bytes);
+    bytes
+}
+
+/// A word that stands nowhere else in the world: for finding out where a text went.
+pub fn canary(what: &str) -> String {
+    format!("canary-{what}-{:016x}", u64::from_le_bytes(random()))
+}

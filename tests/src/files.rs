@@ -1,0 +1,40 @@
+//! Looking into the files of a process under test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Every file below `folder`, with its content. Files that vanish meanwhile are left out.
+pub fn read_all(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file()
+                && let Ok(content) = fs::read(entry.path())
+            {
+                found.push((entry.path(), content));
+            }
+        }
+    }
+    found
+}
+
+/// The files below `folder` that contain `text`.
+pub fn containing(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let needle = text.as_bytes();
+    assert!(!needle.is_empty());
+    read_all(folder)
+        .into_iter()
+        .filter(|(_, content)| content.windows(needle.len()).any(|window| window == needle))
+        .map(|(path, _)| path)
+        .collect()
+}
+
+/// The permission bits of a file or folder.
+pub fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode() & 0o777
+}

@@ -1,0 +1,75 @@
+//! `skald-phone` as a process with a folder of its own: one process per command, as a person would run it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::build::program;
+use crate::process::{Finished, Process, command};
+
+/// A phone's folder, and the commands run on it.
+#[derive(Debug)]
+pub struct Phone {
+    folder: TempDir,
+    name: String,
+}
+
+impl Phone {
+    /// A phone that is not paired.
+    pub fn new(name: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("skald-phone-").tempdir().expect("a temporary folder");
+        Self { folder, name: name.to_owned() }
+    }
+
+    /// The name it gives itself when it pairs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Starts a command.
+    pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Process {
+        let mut phone = command(program("skald-phone"));
+        phone
+            .args(arguments)
+            .env("SKALD_PHONE_DIR", self.state())
+            .env("HOME", self.folder.path())
+            .env("XDG_STATE_HOME", self.folder.path().join("xdg"));
+        Process::spawn(&format!("skald-phone of {}", self.name), phone)
+    }
+
+    /// Runs a command to its end without input.
+    pub async fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Finished {
+        self.run_with(arguments, "").await
+    }
+
+    /// Runs a command to its end with this input.
+    pub async fn run_with<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str) -> Finished {
+        let mut process = self.start(arguments);
+        if !input.is_empty() {
+            process.write(input);
+        }
+        process.close_stdin();
+        process.finished().await
+    }
+
+    /// Pairs by the content of a QR code, read from standard input.
+    pub async fn pair(&self, qr: &str) -> Finished {
+        self.run_with(&["pair", "--name", &self.name, "-"], qr).await
+    }
+
+    /// `inbox --json`.
+    pub async fn inbox(&self) -> serde_json::Value {
+        self.run(&["inbox", "--json"]).await.ok().json()
+    }
+
+    /// Where it keeps its pairings.
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("phone")
+    }
+
+    /// All of its folders.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
