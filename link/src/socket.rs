@@ -98,18 +98,12 @@ impl Link {
     /// The next event; waits for ever without a socket. Cancel safe.
     pub async fn next(&mut self) -> LinkEvent {
         let Some(socket) = &mut self.socket else { return std::future::pending().await };
-        match socket.events.recv().await {
-            Some(event) => {
-                if matches!(event, LinkEvent::Closed(_) | LinkEvent::DialFailed(_)) {
-                    self.socket = None;
-                }
-                event
-            }
-            None => {
-                self.socket = None;
-                LinkEvent::Closed(None)
-            }
+        // A task that ended without a word has panicked: the socket is gone all the same.
+        let event = socket.events.recv().await.unwrap_or(LinkEvent::Closed(None));
+        if matches!(event, LinkEvent::Closed(_) | LinkEvent::DialFailed(_)) {
+            self.socket = None;
         }
+        event
     }
 
     fn send(&mut self, message: Message) {

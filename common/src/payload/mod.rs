@@ -223,33 +223,33 @@ pub trait Kind: Serialize + Sized {
     fn read(kind: &str, json: &[u8]) -> Option<Result<Self, serde_json::Error>>;
 }
 
-fn fields<'de, T: Deserialize<'de>, K>(json: &'de [u8], make: fn(T) -> K) -> Option<Result<K, serde_json::Error>> {
-    Some(serde_json::from_slice(json).map(make))
+fn fields<'de, T: Deserialize<'de>, K>(json: &'de [u8], make: fn(T) -> K) -> Result<K, serde_json::Error> {
+    serde_json::from_slice(json).map(make)
 }
 
 impl Kind for ToDevice {
     fn read(kind: &str, json: &[u8]) -> Option<Result<Self, serde_json::Error>> {
-        match kind {
+        Some(match kind {
             "inbox_update" => fields(json, Self::InboxUpdate),
             "notification" => fields(json, Self::Notification),
             "ack" => fields(json, Self::Ack),
-            _ => None,
-        }
+            _ => return None,
+        })
     }
 }
 
 impl Kind for ToAgent {
     fn read(kind: &str, json: &[u8]) -> Option<Result<Self, serde_json::Error>> {
-        match kind {
+        Some(match kind {
             "hello" => fields(json, Self::Hello),
-            "inbox_request" => Some(Ok(Self::InboxRequest)),
+            "inbox_request" => Ok(Self::InboxRequest),
             "approval_response" => fields(json, Self::ApprovalResponse),
             "clarification_response" => fields(json, Self::ClarificationResponse),
             "elicitation_response" => fields(json, Self::ElicitationResponse),
-            "logout" => Some(Ok(Self::Logout)),
+            "logout" => Ok(Self::Logout),
             "ack" => fields(json, Self::Ack),
-            _ => None,
-        }
+            _ => return None,
+        })
     }
 }
 

@@ -55,7 +55,7 @@ impl Backoff {
         Some(PARK_MS)
     }
 
-    /// SplitMix64: spreads attempts, protects nothing.
+    /// `SplitMix64`: spreads attempts, protects nothing.
     fn random(&mut self) -> u64 {
         self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.jitter;

@@ -362,10 +362,9 @@ impl Peer {
     /// [`deadline`](Self::deadline) has come; harmless at any other time.
     pub fn on_timeout(&mut self, now: Millis) {
         match &self.state {
-            State::Stopped => {}
             State::Waiting { until } if now >= *until => self.dial(now),
             State::Dialling { since } if now >= since + STEP_MS => {
-                self.disconnect(now, Disconnect::Timeout("connecting"))
+                self.disconnect(now, Disconnect::Timeout("connecting"));
             }
             State::AwaitingChallenge { since } if now >= since + STEP_MS => {
                 self.disconnect(now, Disconnect::Timeout("its challenge"));
