@@ -161,6 +161,7 @@ impl<S: Sql> Engine<S> {
         let receipts = session.has(Features::RECEIPTS);
         let member = session.member;
         session.cursor = row.seq;
+        session.stall = None; // there was room: it drains
         session.flight.push(Sent { seq: row.seq, size: row.size, at: turn.now });
         let forgotten = if !receipts && session.flight.len() > MAX_UNPROVED { session.flight.pop() } else { None };
         self.dirty.insert(id);
@@ -181,6 +182,7 @@ impl<S: Sql> Engine<S> {
     }
 
     fn deliver_held(&mut self, id: ConnId) {
+        self.unstall(id);
         if let Some(held) = self.session_mut(id).and_then(|session| session.held.pop()) {
             self.send_bytes(id, held.frame);
             self.tell_accepted(held.sender, held.reference, false);

@@ -1,75 +1,15 @@
-//! From the challenge to `AuthOk` (wire protocol, Handshake). The signature is verified before anything else is looked at,
-//! and nothing is written before it is.
+//! From the challenge to `AuthOk` (wire protocol, Handshake). Nothing is written before the signature is verified.
 
 use bytes::Bytes;
-use skald_common::crypto::{namespace_id, verify_challenge};
-use skald_common::ids::{Ed25519Public, NamespaceId, PairingToken, Signature, X25519Public};
-use skald_common::limits::MAX_DEVICE_TOKEN;
-use skald_common::wire::{self, Auth, AuthOk, Challenge, CloseCode, ErrorCode, Features, Frame, Role};
+use skald_common::crypto::namespace_id;
+use skald_common::ids::{Ed25519Public, NamespaceId};
+use skald_common::wire::{AuthOk, Challenge, CloseCode, ErrorCode, Features, Frame};
 
+use super::auth::{self, Claim, PushAddress, Refusal};
 use super::conn::{AGENT, Conn, Phase, Session};
 use super::space::Space;
 use super::{ConnId, Engine, Origin, Turn};
 use crate::store::{Member, Namespace, Sql, SqlError};
-
-/// What a peer says it is, every field of the right form.
-enum Claim {
-    Agent { key: Ed25519Public, features: Features },
-    Client { namespace: NamespaceId, key: Ed25519Public, push: PushAddress, features: Features },
-    Pairing(Pairing),
-}
-
-/// Where a device can be woken.
-pub(super) struct PushAddress {
-    /// Empty for none.
-    pub(super) token: String,
-    /// The wire's number.
-    pub(super) platform: i32,
-}
-
-/// A device that has scanned a code.
-pub(super) struct Pairing {
-    pub(super) namespace: NamespaceId,
-    pub(super) key: Ed25519Public,
-    pub(super) x25519: X25519Public,
-    pub(super) token: PairingToken,
-    pub(super) push: PushAddress,
-}
-
-impl Claim {
-    /// `None` if a field is missing or of the wrong length.
-    fn parse(role: Role) -> Option<Self> {
-        let push =
-            |token: String, platform: i32| (token.len() <= MAX_DEVICE_TOKEN).then_some(PushAddress { token, platform });
-        Some(match role {
-            Role::Agent(agent) => Self::Agent {
-                key: Ed25519Public::from_slice(&agent.agent_ed25519_pub).ok()?,
-                features: Features::from_bits(agent.features),
-            },
-            Role::Client(client) => Self::Client {
-                namespace: NamespaceId::from_slice(&client.namespace_id).ok()?,
-                key: Ed25519Public::from_slice(&client.client_ed25519_pub).ok()?,
-                push: push(client.device_token, client.platform)?,
-                features: Features::from_bits(client.features),
-            },
-            Role::Pairing(pairing) => Self::Pairing(Pairing {
-                namespace: NamespaceId::from_slice(&pairing.namespace_id).ok()?,
-                key: Ed25519Public::from_slice(&pairing.client_ed25519_pub).ok()?,
-                x25519: X25519Public::from_slice(&pairing.client_x25519_pub).ok()?,
-                token: PairingToken::from_slice(&pairing.pairing_token).ok()?,
-                push: push(pairing.device_token, pairing.platform)?,
-            }),
-        })
-    }
-
-    fn namespace(&self) -> NamespaceId {
-        match self {
-            Self::Agent { key, .. } => namespace_id(key),
-            Self::Client { namespace, .. } => *namespace,
-            Self::Pairing(pairing) => pairing.namespace,
-        }
-    }
-}
 
 impl<S: Sql> Engine<S> {
     pub(super) fn on_opened(&mut self, turn: Turn<'_>, id: ConnId, origin: Origin) -> Result<(), SqlError> {
@@ -83,14 +23,10 @@ impl<S: Sql> Engine<S> {
                 Ok(())
             }
             Origin::Verified { auth } => {
-                let claim = match wire::decode(auth) {
-                    Ok(Some(Frame::Auth(Auth { role: Some(role), .. }))) => Claim::parse(role),
-                    _ => None,
-                };
-                if let Some(claim) = claim {
+                if let Some(claim) = Claim::decode(auth) {
                     self.admit(turn, id, claim)
                 } else {
-                    self.refuse(id, ErrorCode::BadRequest, "malformed authentication");
+                    self.refuse(id, auth::MALFORMED.code, auth::MALFORMED.message);
                     Ok(())
                 }
             }
@@ -123,36 +59,20 @@ impl<S: Sql> Engine<S> {
     pub(super) fn on_auth(&mut self, turn: Turn<'_>, id: ConnId, bytes: Bytes) -> Result<(), SqlError> {
         match self.verify(id, bytes) {
             Ok(claim) => self.admit(turn, id, claim),
-            Err((code, message)) => {
-                self.refuse(id, code, message);
+            Err(refusal) => {
+                self.refuse(id, refusal.code, refusal.message);
                 Ok(())
             }
         }
     }
 
-    fn verify(&self, id: ConnId, bytes: Bytes) -> Result<Claim, (ErrorCode, &'static str)> {
-        const MALFORMED: (ErrorCode, &str) = (ErrorCode::BadRequest, "malformed authentication");
+    fn verify(&self, id: ConnId, bytes: Bytes) -> Result<Claim, Refusal> {
         let Some(Phase::Challenged { challenge, namespace }) = self.conns.get(&id).map(|conn| &conn.phase) else {
-            return Err(MALFORMED);
+            return Err(auth::MALFORMED);
         };
-        if bytes.len() as u64 > self.limits.max_frame {
-            return Err((ErrorCode::PayloadTooLarge, "frame too large"));
-        }
-        let Ok(Some(Frame::Auth(Auth { role: Some(role), signature }))) = wire::decode(bytes) else {
-            return Err((ErrorCode::BadRequest, "expected authentication"));
-        };
-        let key = match &role {
-            Role::Agent(agent) => &agent.agent_ed25519_pub,
-            Role::Client(client) => &client.client_ed25519_pub,
-            Role::Pairing(pairing) => &pairing.client_ed25519_pub,
-        };
-        let key = Ed25519Public::from_slice(key).map_err(|_| MALFORMED)?;
-        let signature = Signature::from_slice(&signature).map_err(|_| MALFORMED)?;
-        verify_challenge(&key, challenge, &signature)
-            .map_err(|_| (ErrorCode::InvalidSignature, "the signature does not verify"))?;
-        let claim = Claim::parse(role).ok_or(MALFORMED)?;
+        let claim = auth::verify_auth(bytes, challenge, &self.limits)?.into_claim();
         if claim.namespace() != *namespace {
-            return Err((ErrorCode::NotFound, "another namespace"));
+            return Err(Refusal::new(ErrorCode::NotFound, "another namespace"));
         }
         Ok(claim)
     }

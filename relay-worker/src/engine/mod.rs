@@ -4,7 +4,7 @@
 //!
 //! One input, then a full drain, without an await in between:
 //!
-//! ```ignore
+//! ```text
 //! let (limits, errors) = Limits::from_lookup(|name| env_var(name));
 //! let mut engine = Engine::restore(limits, sql, attachments.map(|(conn, bytes)| ...)); // sql: impl Sql
 //! engine.handle(now_ms, &links, input);
@@ -39,6 +39,7 @@
 //! closed with 1001 (a member redials and repeats what was not accepted). Other connections live on.
 
 mod attachment;
+mod auth;
 mod conn;
 mod delivery;
 mod handshake;
@@ -65,6 +66,7 @@ use skald_common::wire::{self, CloseCode, ErrorCode, Frame};
 use crate::store::{Sql, SqlError, Store};
 
 pub use attachment::conn_of;
+pub use auth::{Refusal, Verified, verify_auth};
 pub use io::{ConnId, Input, Links, MAX_ATTACHMENT, Origin, Output};
 pub use limits::{LimitError, Limits};
 

@@ -5,8 +5,8 @@ use skald_common::wire::{
     AuthOk, ClientPaired, CloseCode, ErrorCode, Frame, PairingReady, PairingStart, PairingStopOk,
 };
 
+use super::auth::Pairing;
 use super::conn::AGENT;
-use super::handshake::Pairing;
 use super::{ConnId, Engine, Turn};
 use crate::store::{Member, Sql, SqlError, Standing, Window};
 
@@ -118,7 +118,7 @@ impl<S: Sql> Engine<S> {
     fn announce(&mut self, agent: ConnId, device: &Member) {
         let paired = ClientPaired {
             client_ed25519_pub: device.key.to_vec(),
-            client_x25519_pub: device.x25519.as_ref().map(|key| key.to_vec()).unwrap_or_default(),
+            client_x25519_pub: device.x25519.map(|key| key.to_vec()).unwrap_or_default(),
             platform: device.platform,
         };
         self.send(agent, Frame::ClientPaired(paired));

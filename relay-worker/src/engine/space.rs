@@ -10,12 +10,33 @@ use super::queue::Queue;
 use super::{ConnId, Engine};
 use crate::store::{Member, Namespace, Sql, SqlError, Standing};
 
+/// Member numbers stay below this, so that the keys of the queue stay below 2^53. There are never as many members.
+const MAX_NUMBER: u32 = 1 << 21;
+
 /// What has been read.
 #[derive(Default)]
 pub(super) struct Cache {
-    /// `None`: not read yet. `Some(None)`: there is no namespace here.
-    space: Option<Option<Space>>,
+    space: Known,
     queues: HashMap<u32, Queue>,
+}
+
+/// What is known of the namespace.
+#[derive(Default)]
+enum Known {
+    #[default]
+    Unread,
+    /// There is none here.
+    Nothing,
+    Space(Space),
+}
+
+impl Known {
+    const fn space(&self) -> Option<&Space> {
+        match self {
+            Self::Space(space) => Some(space),
+            Self::Unread | Self::Nothing => None,
+        }
+    }
 }
 
 /// A namespace.
@@ -51,7 +72,7 @@ impl Space {
 
     /// The lowest free number. One may come again after its device is gone: its queue went with it.
     pub(super) fn next_number(&self) -> u32 {
-        (AGENT + 1..).find(|no| self.members.iter().all(|member| member.no != *no)).unwrap_or(u32::MAX)
+        (AGENT + 1..MAX_NUMBER).find(|no| self.members.iter().all(|member| member.no != *no)).unwrap_or(MAX_NUMBER)
     }
 
     /// Puts a device in the place of the one with its number.
@@ -64,30 +85,29 @@ impl Space {
 impl<S: Sql> Engine<S> {
     /// The namespace, read if need be; `None` while there is none.
     pub(super) fn space(&mut self) -> Result<Option<&Space>, SqlError> {
-        if self.cache.space.is_none() {
+        if matches!(self.cache.space, Known::Unread) {
             let row = if self.store.exists()? { self.store.namespace()? } else { None };
-            let space = match row {
-                Some(row) => Some(Space { row, members: self.store.members()? }),
-                None => None,
+            self.cache.space = match row {
+                Some(row) => Known::Space(Space { row, members: self.store.members()? }),
+                None => Known::Nothing,
             };
-            self.cache.space = Some(space);
         }
-        Ok(self.cache.space.as_ref().and_then(Option::as_ref))
+        Ok(self.known_space())
     }
 
     /// The namespace if it has been read.
     pub(super) fn known_space(&self) -> Option<&Space> {
-        self.cache.space.as_ref()?.as_ref()
+        self.cache.space.space()
     }
 
     /// The namespace is now `space`, in the database too.
     pub(super) fn set_space(&mut self, space: Space) {
-        self.cache.space = Some(Some(space));
+        self.cache.space = Known::Space(space);
     }
 
     /// Everything has been deleted.
     pub(super) fn forget_everything(&mut self) {
-        self.cache = Cache { space: Some(None), queues: HashMap::new() };
+        self.cache = Cache { space: Known::Nothing, queues: HashMap::new() };
     }
 
     /// Changes the namespace's row; writes nothing if that changes nothing.
@@ -97,7 +117,7 @@ impl<S: Sql> Engine<S> {
         change(&mut row);
         if row != *before {
             self.store.put_namespace(&row)?;
-            if let Some(Some(space)) = &mut self.cache.space {
+            if let Known::Space(space) = &mut self.cache.space {
                 space.row = row;
             }
         }

@@ -58,7 +58,7 @@ pub type Row = Vec<Value>;
 #[error("storage: {0}")]
 pub struct SqlError(pub String);
 
-/// A SQLite database.
+/// A database of `SQLite`.
 pub trait Sql {
     /// Runs one statement with `?` parameters in order, and returns all rows.
     fn exec(&self, statement: &str, params: &[Param<'_>]) -> Result<Vec<Row>, SqlError>;

@@ -105,6 +105,7 @@ fn value(value: ValueRef<'_>) -> Value {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // for map_err
 fn error(e: rusqlite::Error) -> SqlError {
     SqlError(e.to_string())
 }
