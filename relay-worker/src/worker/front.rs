@@ -1,0 +1,81 @@
+//! The stateless Worker: finds the route, counts connections per address, hands direct upgrades to their object and is
+//! out of the path then, and runs a [`session`](super::session) for those who name their namespace only in `Auth`.
+
+use std::cell::RefCell;
+
+use skald_common::ids::NamespaceId;
+use worker::{Env, Request, Response, Result, Stub};
+
+use super::{js, session};
+use crate::front::address_limit::AddressLimit;
+use crate::front::routes::{self, Route, Socket};
+
+/// The Durable Object binding of wrangler.toml.
+const NAMESPACES: &str = "NAMESPACE";
+/// The platform's own counter of connections per address; optional.
+const CONNECTIONS: &str = "CONNECTIONS";
+/// The variable with the parent domain of namespace hosts.
+const WILDCARD_HOST: &str = "RELAY_WILDCARD_HOST";
+/// Set by Cloudflare on every request from outside; elsewhere absent unless a proxy sets it.
+const CLIENT_ADDRESS: &str = "CF-Connecting-IP";
+
+thread_local! {
+    static ADDRESSES: RefCell<AddressLimit> = RefCell::default();
+}
+
+/// Answers one request.
+pub(super) async fn serve(request: Request, env: Env) -> Result<Response> {
+    match route(&request, &env)? {
+        Route::Health => health(),
+        Route::Unknown => Response::error("not found", 404),
+        Route::Front(_) | Route::Direct(..) if !wants_upgrade(&request)? => upgrade_required(),
+        Route::Front(Socket::Pipe) | Route::Direct(_, Socket::Pipe) => Response::error("no pipes on this relay", 501),
+        _ if !admitted(&request, &env).await? => Response::error("too many connections from this address", 429),
+        Route::Direct(namespace, Socket::Control) => object(&env, &namespace)?.fetch_with_request(request).await,
+        Route::Front(Socket::Control) => session::open(env),
+    }
+}
+
+/// The object of a namespace. Nothing exists there before a successful `Auth`.
+pub(super) fn object(env: &Env, namespace: &NamespaceId) -> Result<Stub> {
+    env.durable_object(NAMESPACES)?.get_by_name(&namespace.to_hex())
+}
+
+/// The route of a request; front and object see the same URL on direct routes, and come to the same result.
+pub(super) fn route(request: &Request, env: &Env) -> Result<Route> {
+    let url = request.url()?;
+    let parent = js::variable(env, WILDCARD_HOST);
+    Ok(routes::route(url.host_str().unwrap_or_default(), url.path(), parent.as_deref()))
+}
+
+/// Whether this is a WebSocket upgrade.
+pub(super) fn wants_upgrade(request: &Request) -> Result<bool> {
+    Ok(request.headers().get("Upgrade")?.is_some_and(|value| value.eq_ignore_ascii_case("websocket")))
+}
+
+/// A socket path was asked for without an upgrade.
+pub(super) fn upgrade_required() -> Result<Response> {
+    let response = Response::error("this is a WebSocket", 426)?;
+    response.headers().set("Upgrade", "websocket")?;
+    Ok(response)
+}
+
+fn health() -> Result<Response> {
+    let response = Response::ok(concat!(r#"{"status":"ok","version":""#, env!("CARGO_PKG_VERSION"), "\"}\n"))?;
+    response.headers().set("content-type", "application/json")?;
+    Ok(response)
+}
+
+/// Counts a connection: in this isolate, and in the whole data centre where the platform counts.
+async fn admitted(request: &Request, env: &Env) -> Result<bool> {
+    let Some(address) = request.headers().get(CLIENT_ADDRESS)? else { return Ok(true) };
+    let limit = js::limits(env).connections_per_minute;
+    let here = ADDRESSES.with_borrow_mut(|addresses| addresses.admit(js::now_ms(), &address, limit));
+    if !here {
+        return Ok(false);
+    }
+    match env.rate_limiter(CONNECTIONS) {
+        Ok(counter) => Ok(counter.limit(address).await?.success),
+        Err(_) => Ok(true),
+    }
+}

@@ -1,0 +1,17 @@
+//! The glue for Cloudflare Workers: sockets, clocks, randomness and HTTP around the parts that know none of them. The
+//! Worker is the stateless [`front`]; a Durable Object, [`object::Namespace`], holds one namespace and hibernates. Nothing
+//! here decides anything about the protocol: that is `crate::front` and `crate::engine`.
+
+mod front;
+mod js;
+mod object;
+mod session;
+mod sql;
+
+use worker::{Context, Env, Request, Response, Result, event};
+
+/// Every request from outside.
+#[event(fetch)]
+async fn fetch(request: Request, env: Env, _context: Context) -> Result<Response> {
+    front::serve(request, env).await
+}
