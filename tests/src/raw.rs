@@ -204,20 +204,50 @@ impl RawPhone {
 
     /// The next payload of this kind that fits, skipping others.
     pub async fn payload_where(&mut self, kind: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        self.payloads_until(kind, fits).await.pop().expect("it ends with the one awaited")
+    }
+
+    /// All payloads up to the next of this kind that fits, which is the last.
+    pub async fn payloads_until(&mut self, kind: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
         let search = async {
+            let mut payloads = Vec::new();
             loop {
-                let Event::Message { receipt, body, .. } = self.driver().next().await else { continue };
-                let driver = self.driver();
-                driver.peer.accept(driver.clock.now(), receipt);
-                driver.drain();
-                let Body::Json(json) = body else { panic!("the daemon sent a pipe signal") };
-                let payload: Value = serde_json::from_slice(&json).expect("the daemon sends JSON");
-                if payload["kind"] == kind && fits(&payload) {
-                    return payload;
+                let payload = self.any_payload().await;
+                let found = payload["kind"] == kind && fits(&payload);
+                payloads.push(payload);
+                if found {
+                    return payloads;
                 }
             }
         };
         within(&format!("a payload of kind {kind}"), search).await
+    }
+
+    async fn any_payload(&mut self) -> Value {
+        loop {
+            let Event::Message { receipt, body, .. } = self.driver().next().await else { continue };
+            let driver = self.driver();
+            driver.peer.accept(driver.clock.now(), receipt);
+            driver.drain();
+            let Body::Json(json) = body else { panic!("the daemon sent a pipe signal") };
+            return serde_json::from_slice(&json).expect("the daemon sends JSON");
+        }
+    }
+
+    /// The next snapshot with so many items.
+    pub async fn snapshot(&mut self, badge: u64) -> Value {
+        self.payload_where("inbox_update", |update| update["badge"] == badge).await
+    }
+
+    /// Waits for a snapshot with an item in this list (`approvals`, …); gives the first.
+    pub async fn item(&mut self, list: &str) -> Value {
+        let update = self.payload_where("inbox_update", |update| update[list].get(0).is_some()).await;
+        update[list][0].clone()
+    }
+
+    /// The daemon's ack of this payload.
+    pub async fn ack(&mut self, id: &str) -> Value {
+        self.payload_where("ack", |ack| ack["ref_id"] == id).await
     }
 
     /// Asks for the inbox, live, and waits for a snapshot that was made after.

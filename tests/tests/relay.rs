@@ -1,0 +1,50 @@
+//! The relay as its operator meets it: it starts, says where, answers, and stops.
+
+use std::time::{Duration, Instant};
+
+use skald_common::wire::Frame;
+use skald_tests::{RawSocket, Relay};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// One GET; the whole response as text.
+async fn get(url: &str, path: &str) -> String {
+    let host = url.strip_prefix("ws://").and_then(|rest| rest.split('/').next()).expect("a local address");
+    let mut stream = TcpStream::connect(host).await.expect("the relay listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the relay reads");
+    let mut response = String::new();
+    skald_tests::within("the response", stream.read_to_string(&mut response)).await.expect("the relay answers");
+    response
+}
+
+#[tokio::test]
+async fn a_relay_says_that_it_is_well_and_nothing_of_what_is_not_there() {
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Relay::shared().await;
+    assert!(get(relay.url(), "/healthz").await.starts_with("HTTP/1.1 200"));
+    for path in ["/", "/v1", "/internal/ns", "/v1/ws/", "/ns/xyz/v1/ws", "/healthz/x"] {
+        assert!(get(relay.url(), path).await.starts_with("HTTP/1.1 404"), "{path}");
+    }
+    assert!(get(relay.url(), "/v1/ws").await.starts_with("HTTP/1.1 426"), "no upgrade");
+}
+
+#[tokio::test]
+async fn a_relay_told_to_stop_ends_within_five_seconds_although_peers_are_connected() {
+    if !Relay::controllable() {
+        return;
+    }
+    let mut relay = Relay::own(&[]).await;
+    let mut socket = RawSocket::open(relay.url()).await;
+    assert!(matches!(socket.next().await, Some(Frame::Challenge(_))));
+    let told = Instant::now();
+    let finished = relay.stop().await;
+    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
+    assert_eq!(finished.code(), 0, "{finished}");
+    assert!(socket.next().await.is_none());
+    relay.start_again().await;
+    let mut socket = RawSocket::open(relay.url()).await;
+    assert!(matches!(socket.next().await, Some(Frame::Challenge(_))), "and it starts again on the same port");
+}
