@@ -17,3 +17,4 @@ pub mod logging;
 pub mod paths;
 pub mod qr;
 pub mod rpc;
+pub mod server;
