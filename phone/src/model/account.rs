@@ -213,7 +213,9 @@ impl Account {
             Err(error) => return Effect::Invalid(error),
         };
         match payload.content {
-            ToDevice::InboxUpdate(update) => self.on_snapshot(update, json, AsOf { counter, made_at: payload.ts, live }),
+            ToDevice::InboxUpdate(update) => {
+                self.on_snapshot(update, json, AsOf { counter, made_at: payload.ts, live })
+            }
             ToDevice::Notification(_) | ToDevice::Ack(_) if self.seen.contains(&payload.id) => Effect::Repeat,
             ToDevice::Notification(notification) => {
                 self.note_id(payload.id);
@@ -392,10 +394,7 @@ mod tests {
         let inbox = account.inbox.clone();
         let week = 7 * 24 * 3600 * 1000;
         let clears = payload("inbox_update", "x", r#""badge":0,"approvals":[],"clarifications":[]"#);
-        assert_eq!(
-            account.receive(2, true, clears.as_bytes(), NOW + week + 1),
-            Effect::Invalid(PayloadError::Stale)
-        );
+        assert_eq!(account.receive(2, true, clears.as_bytes(), NOW + week + 1), Effect::Invalid(PayloadError::Stale));
         let unknown = payload("later", "x", r#""badge":0"#);
         assert_eq!(account.receive(3, true, unknown.as_bytes(), NOW), Effect::Invalid(PayloadError::Kind));
         assert!(matches!(account.receive(4, true, b"hunter2", NOW), Effect::Invalid(PayloadError::Malformed(_))));

@@ -44,6 +44,11 @@ impl Secret {
     pub fn new(value: String) -> Self {
         Self(Zeroizing::new(value))
     }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl std::fmt::Debug for Secret {
@@ -94,13 +99,12 @@ impl Answer {
             (Item::Approval(_), Self::Approve { bypass_secs: Some(secs) }) if *secs > MAX_BYPASS_SECS => {
                 Err(AnswerError::Bypass)
             }
-            (Item::Approval(_), Self::Approve { .. } | Self::Reject { .. })
-            | (Item::Clarification(_), Self::Text(_))
-            | (Item::Elicitation(_), Self::Decline | Self::Cancel) => Ok(()),
             (Item::Elicitation(prompt), Self::Value(_)) if prompt.is_confirmation => Err(AnswerError::NoValue),
             (Item::Elicitation(prompt), Self::Value(_)) if prompt.field_name.is_none() => Err(AnswerError::NoField),
             (Item::Elicitation(prompt), Self::Confirm) if !prompt.is_confirmation => Err(AnswerError::NeedsValue),
-            (Item::Elicitation(_), Self::Value(_) | Self::Confirm) => Ok(()),
+            (Item::Approval(_), Self::Approve { .. } | Self::Reject { .. })
+            | (Item::Clarification(_), Self::Text(_))
+            | (Item::Elicitation(_), Self::Value(_) | Self::Confirm | Self::Decline | Self::Cancel) => Ok(()),
             _ => Err(AnswerError::Kind(entry.kind())),
         }
     }

@@ -171,11 +171,8 @@ mod tests {
     }
 
     fn take(inbox: &mut Inbox, counter: u64, live: bool, approvals: &[String]) {
-        let json = format!(
-            r#"{{"badge":{},"approvals":[{}],"clarifications":[]}}"#,
-            approvals.len(),
-            approvals.join(",")
-        );
+        let json =
+            format!(r#"{{"badge":{},"approvals":[{}],"clarifications":[]}}"#, approvals.len(), approvals.join(","));
         let update = serde_json::from_str(&json).unwrap();
         inbox.replace(update, json.as_bytes(), AsOf { counter, made_at: counter, live });
     }

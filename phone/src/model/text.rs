@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn ordinary_text_of_any_script_stays() {
-        for text in ["Überweisung 240 €?", "日本語 한국어 العربية עברית", "👩‍💻 🇮🇹 é", "नमस्ते \\u{41}"] {
+        for text in ["Überweisung 240 €?", "日本語 한국어 العربية עברית", "👩‍💻 🇮🇹 é", "नमस्ते \\u{41}"]
+        {
             assert_eq!(line(text), text);
         }
         assert_eq!(line("rm\u{200d} -rf"), "rm\\u{200d} -rf");
