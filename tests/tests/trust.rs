@@ -81,18 +81,25 @@ async fn what_was_not_shown_in_full_may_still_be_rejected() {
 }
 
 #[tokio::test]
-async fn an_approval_too_large_for_any_message_says_so_and_cannot_be_approved_there() {
+async fn what_fits_no_message_is_shown_with_a_note_and_cannot_be_approved_there() {
     let mut world = World::new().await;
-    let host = world.host("skald").await;
+    let mut host = world.host("skald").await;
     let mut phone = world.raw_phone("Ann").await;
-    host.request("approval", &Host::approval(1, "Run it", &json!({"command": long_text(1_200_000)}))).await;
+    for n in 0..6 {
+        let item = Host::approval(n, "Run it", &json!({"n": n, "command": long_text(200_000)}));
+        host.request("approval", &item).await;
+    }
     let update = phone.inbox().await;
-    let item = &update["approvals"][0];
-    assert!(item.get("arguments").is_none());
-    assert!(item["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "a detail says why: {item}");
-    let tap = phone.decide(&item["request_id"], "approved").await;
+    assert_eq!(update["badge"], 6);
+    let (whole, cut): (Vec<Value>, Vec<Value>) =
+        update["approvals"].as_array().expect("a list").iter().cloned().partition(|i| i.get("arguments").is_some());
+    assert!(!whole.is_empty() && !cut.is_empty(), "{} whole, {} cut", whole.len(), cut.len());
+    assert!(cut.iter().all(|item| item["detail"].as_str().is_some_and(|detail| !detail.is_empty())), "a note says why");
+    let tap = phone.decide(&cut[0]["request_id"], "approved").await;
     assert_eq!(phone.ack(&tap).await["outcome"], "not_shown");
-    assert_eq!(world.control.inbox().await.len(), 1);
+    assert_eq!(world.control.inbox().await.len(), 6);
+    phone.decide(&whole[0]["request_id"], "approved").await;
+    assert_eq!(host.answered().await["request_id"], whole[0]["arguments"]["n"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,153 @@
+//! Where content and secrets are not: in logs, in anything of the relay, in what phone and daemon keep.
+
+use serde_json::{Value, json};
+use skald_tests::{Host, Phone, World, canary, containing, read_all};
+
+/// The texts of one run, each a word that stands nowhere else.
+struct Canaries {
+    content: Vec<String>,
+    secret: String,
+}
+
+impl Canaries {
+    fn content(&mut self, what: &str) -> String {
+        self.content.push(canary(what));
+        self.content.last().expect("just pushed").clone()
+    }
+}
+
+/// Raises and answers items of every kind, with the phone online and offline.
+async fn lively_evening(world: &mut World) -> (Host, Phone, Canaries) {
+    let mut canaries = Canaries { content: Vec::new(), secret: canary("secret") };
+    let mut host = world.host("skald").await;
+    let phone = Phone::new(&canaries.content("device"));
+    let qr = world.control.pairing_code().await;
+    canaries.content.push(pairing_token(&qr));
+    phone.pair(&qr).await.ok();
+
+    let approval = json!({
+        "request_id": 1, "tool_name": canaries.content("tool"), "summary": canaries.content("summary"),
+        "detail": canaries.content("detail"), "agent_label": canaries.content("label"),
+        "arguments": {canaries.content("name"): canaries.content("argument")}, "blocks": [canaries.content("block")],
+    });
+    let question = json!({
+        "request_id": 2, "question": canaries.content("question"), "context": canaries.content("context"),
+        "suggested_answers": [canaries.content("suggestion")],
+    });
+    let prompt = Host::secret(3, &canaries.content("prompt"), "password");
+    host.sync(&[approval], &[question], &[prompt]).await;
+    let notification = json!({"title": canaries.content("title"), "body": canaries.content("body")});
+    host.call("notification.send", notification).await;
+
+    let inbox = phone.inbox().await;
+    let id = |n: &str| {
+        let items = inbox["items"].as_array().expect("a list");
+        let ids = items.iter().filter_map(|item| item["request_id"].as_str());
+        ids.into_iter().find(|id| id.starts_with(n)).expect("pending").to_owned()
+    };
+    let rejecting = phone.start(&["reject", &id("1."), "--reason", &canaries.content("reason")]);
+    host.answered().await;
+    rejecting.finished().await.ok();
+    let answering = phone.start(&["answer", &id("2."), &canaries.content("answer")]);
+    host.answered().await;
+    answering.finished().await.ok();
+    let mut replying = phone.start(&["reply", &id("3.")]);
+    replying.write(&canaries.secret);
+    replying.close_stdin();
+    let call = host.next_call().await;
+    assert_eq!(call.params["content"]["password"], canaries.secret.as_str());
+    // While the host holds the secret, the daemon does too: now would be the moment to find it on its disk.
+    assert_eq!(containing(world.daemon.folder(), &canaries.secret), Vec::<std::path::PathBuf>::new());
+    call.answer(true).await;
+    replying.finished().await.ok();
+    (host, phone, canaries)
+}
+
+fn pairing_token(qr: &str) -> String {
+    let code: Value = serde_json::from_str(qr).expect("JSON");
+    code["pairing_token"].as_str().expect("hex").to_owned()
+}
+
+#[tokio::test]
+async fn no_content_and_no_secret_is_in_the_logs_of_daemon_and_relay() {
+    let mut world = World::new().await;
+    let (_host, _phone, canaries) = lively_evening(&mut world).await;
+    world.crash().await;
+    world.daemon.stop().await;
+    let (daemon, relay) = (world.daemon.log(), world.relay.log());
+    assert!(daemon.contains("ready"), "the log is there, at its finest level");
+    for text in canaries.content.iter().chain([&canaries.secret]) {
+        assert!(!daemon.contains(text), "the daemon logged {text}");
+        assert!(!relay.contains(text), "the relay logged {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_relays_files_hold_what_waits_for_a_phone_and_none_of_its_plaintext() {
+    let mut world = World::new().await;
+    let Some(data) = world.relay.data().map(std::path::Path::to_owned) else {
+        eprintln!("skipped: the files of another relay are out of reach");
+        return;
+    };
+    let (host, _phone, mut canaries) = lively_evening(&mut world).await;
+    // The phone is away: these stay in the relay's queue.
+    let waiting = canaries.content("waiting");
+    host.request("clarification", &Host::question(9, &waiting, &[])).await;
+    let sent = host.call("notification.send", json!({"title": waiting, "body": waiting})).await;
+    assert_eq!(sent["devices"], 1);
+    // Live traffic comes behind stored: once a new phone has its snapshot, the relay has taken what was before it.
+    let mut other = world.raw_phone("Other").await;
+    other.inbox().await;
+
+    let device = world.control.devices().await[0]["pubkey"].as_str().expect("a key").to_owned();
+    let key = skald_common::ids::Ed25519Public::from_hex(&device).expect("hex").to_vec();
+    let files = read_all(&data);
+    let knows = |content: &Vec<u8>| content.windows(key.len()).any(|window| window == key);
+    assert!(files.iter().any(|(_, content)| knows(content)), "these are the files: they name the phone's key");
+    for text in canaries.content.iter().chain([&canaries.secret]) {
+        assert_eq!(containing(&data, text), Vec::<std::path::PathBuf>::new(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_on_no_disk_of_daemon_and_phone() {
+    let mut world = World::new().await;
+    let (_host, phone, canaries) = lively_evening(&mut world).await;
+    for moment in ["running", "crashed", "stopped"] {
+        match moment {
+            "crashed" => world.crash().await,
+            "stopped" => world.daemon.stop().await,
+            _ => {}
+        }
+        assert!(!read_all(&world.daemon.state()).is_empty() && !read_all(&phone.state()).is_empty());
+        let token = canaries.content.iter().find(|text| !text.starts_with("canary")).expect("the pairing token");
+        for text in [&canaries.secret, token] {
+            assert_eq!(containing(world.daemon.folder(), text), Vec::<std::path::PathBuf>::new(), "{text}, {moment}");
+            assert_eq!(containing(phone.folder(), text), Vec::<std::path::PathBuf>::new(), "{text}, {moment}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn errors_quote_no_content() {
+    let mut world = World::new().await;
+    let host = world.host("skald").await;
+    let text = canary("wrong");
+    for item in [
+        json!({"request_id": 1, "tool_name": {text.clone(): 1}, "summary": "s"}),
+        json!({"request_id": 1, "tool_name": "t", "summary": [text.clone()]}),
+        json!({"request_id": [text.clone()], "tool_name": "t", "summary": "s"}),
+        json!({"request_id": 1, "tool_name": "t", "summary": "s", "created_at": text.clone()}),
+    ] {
+        let failure = host.try_call("inbox.requested", json!({"kind": "approval", "item": item})).await;
+        let failure = failure.expect_err("refused");
+        assert!(!failure.message.contains(&text) && !failure.data.to_string().contains(&text), "{failure:?}");
+    }
+    let mut phone = world.raw_phone("Ann").await;
+    phone.send("approval_response", json!({"request_id": text, "decision": text})).await;
+    phone.send("elicitation_response", json!({"request_id": "1", "action": "accept", "content": text})).await;
+    phone.send("hello", json!({"device_info": {"platform": [text]}})).await;
+    phone.send(&text, json!({})).await;
+    phone.inbox().await;
+    assert!(!world.daemon.log().contains(&text));
+}
