@@ -27,37 +27,39 @@ const BUSY_MS: Millis = 5_000;
 const IMPATIENT: Duration = Duration::from_secs(4);
 
 impl Phone {
-    /// Waits for the next event, older ones passed over.
-    pub(super) async fn step(&mut self) -> Result<PhoneEvent, PhoneError> {
-        loop {
-            self.drain()?;
-            if let Some(event) = self.events.pop_front() {
-                return Ok(event);
+    /// Carries out what is to be done, or else waits for one input.
+    pub(super) async fn advance(&mut self) -> Result<(), PhoneError> {
+        if self.drain()? {
+            return Ok(());
+        }
+        if self.line == Line::Aside {
+            tokio::time::sleep(TURN_POLL).await;
+            if self.store.try_turn(Turn::Connection)?.is_some() {
+                self.begin_anew()?;
             }
-            if self.line == Line::Aside {
-                tokio::time::sleep(TURN_POLL).await;
-                if self.store.try_turn(Turn::Connection)?.is_some() {
-                    self.begin_anew()?;
+            return Ok(());
+        }
+        let deadline = [self.peer.deadline(), self.next_retry(), self.impatient].into_iter().flatten().min();
+        tokio::select! {
+            event = self.link.next() => feed(&mut self.peer, self.clock.now(), event),
+            () = self.clock.sleep_until(deadline) => {
+                let now = self.clock.now();
+                if self.impatient.take_if(|at| *at <= now).is_some() {
+                    self.peer.start(now);
                 }
-                continue;
-            }
-            let deadline = [self.peer.deadline(), self.next_retry(), self.impatient].into_iter().flatten().min();
-            tokio::select! {
-                event = self.link.next() => feed(&mut self.peer, self.clock.now(), event),
-                () = self.clock.sleep_until(deadline) => {
-                    let now = self.clock.now();
-                    if self.impatient.take_if(|at| *at <= now).is_some() {
-                        self.peer.start(now);
-                    }
-                    self.peer.on_timeout(now);
-                    self.resend(now)?;
-                }
+                self.peer.on_timeout(now);
+                self.resend(now)?;
             }
         }
+        self.drain()?;
+        Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), PhoneError> {
+    /// Whether there was anything to do.
+    fn drain(&mut self) -> Result<bool, PhoneError> {
+        let mut any = false;
         while let Some(output) = self.peer.poll_output() {
+            any = true;
             match output {
                 Output::Dial { .. } if !self.may_dial()? => {}
                 Output::Reserve { upto, .. } => {
@@ -72,7 +74,7 @@ impl Phone {
                 }
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// A watch dials only while no command has the turn, and with counters that no command has used.
@@ -231,6 +233,7 @@ impl Phone {
             self.impatient = Some(now + u64::try_from(IMPATIENT.as_millis()).unwrap_or(u64::MAX));
             retry_in = IMPATIENT;
         }
+        self.failed = Some(why.clone());
         self.events.push_back(PhoneEvent::Disconnected { why, retry_in });
         Ok(())
     }

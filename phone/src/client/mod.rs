@@ -12,6 +12,8 @@ mod drive;
 mod error;
 mod pair;
 mod settle;
+#[cfg(test)]
+mod tests;
 mod until;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -142,9 +144,10 @@ pub struct Phone {
     impatient: Option<Millis>,
     outgoing: Vec<Outgoing>,
     answers: BTreeMap<AnswerId, settle::Progress>,
+    /// Why the last attempt failed, until someone has asked.
+    failed: Option<Disconnect>,
+    /// Not yet given out by `next_event`.
     events: VecDeque<PhoneEvent>,
-    /// Events that were passed over while one in particular was awaited.
-    backlog: VecDeque<PhoneEvent>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,8 +224,8 @@ impl Phone {
             impatient: None,
             outgoing: Vec::new(),
             answers: BTreeMap::new(),
+            failed: None,
             events: VecDeque::new(),
-            backlog: VecDeque::new(),
         })
     }
 
@@ -280,18 +283,18 @@ impl Phone {
         self.start();
         let mut last = None;
         while !self.is_connected() {
-            let Some(event) = until.within(self.step()).await else {
-                return Err(error::no_connection(last, self.line == Line::Aside));
-            };
-            let event = event?;
-            if let PhoneEvent::Disconnected { why, .. } = &event {
-                told(why);
-                if let Some(error) = error::ends_the_pairing(why, self.account.standing) {
+            let advanced = until.within(self.advance()).await;
+            if let Some(why) = self.failed.take() {
+                told(&why);
+                if let Some(error) = error::ends_the_pairing(&why, self.account.standing) {
                     return Err(error);
                 }
-                last = Some(why.clone());
+                last = Some(why);
             }
-            self.backlog.push_back(event);
+            match advanced {
+                Some(advanced) => advanced?,
+                None => return Err(error::no_connection(last, self.line == Line::Aside)),
+            }
         }
         Ok(())
     }
@@ -303,9 +306,11 @@ impl Phone {
 
     /// The next event. Waits for ever before [`start`](Self::start).
     pub async fn next_event(&mut self) -> Result<PhoneEvent, PhoneError> {
-        match self.backlog.pop_front() {
-            Some(event) => Ok(event),
-            None => self.step().await,
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            self.advance().await?;
         }
     }
 
@@ -321,11 +326,8 @@ impl Phone {
                 Asked::Waiting { maybe: Some(at), .. } => until.or_after(self.clock, at + drive::QUIET_MS),
                 Asked::Waiting { maybe: None, .. } => until,
             };
-            match until.within(self.step()).await {
-                Some(event) => {
-                    let event = event?;
-                    self.backlog.push_back(event);
-                }
+            match until.within(self.advance()).await {
+                Some(advanced) => advanced?,
                 None if matches!(self.asked, Asked::Waiting { maybe: Some(_), .. }) => {
                     self.asked = Asked::Done(Refreshed::Fresh);
                 }
@@ -337,11 +339,8 @@ impl Phone {
     /// Waits until the relay has this phone's `hello`. False if it has not by then; the next connection tries again.
     pub async fn greet(&mut self, until: Until) -> Result<bool, PhoneError> {
         while !self.account.hello_sent {
-            match until.within(self.step()).await {
-                Some(event) => {
-                    let event = event?;
-                    self.backlog.push_back(event);
-                }
+            match until.within(self.advance()).await {
+                Some(advanced) => advanced?,
                 None => return Ok(false),
             }
         }
@@ -367,15 +366,16 @@ impl Phone {
         let payload = Payload { id: drive::uuid(), ts: drive::unix_ms(), content: ToAgent::Logout };
         self.send(&payload, Purpose::Logout)?;
         while self.outgoing.iter().any(|message| message.purpose == Purpose::Logout) && !self.is_revoked() {
-            match until.within(self.step()).await {
-                Some(event) => event.map(drop)?,
+            match until.within(self.advance()).await {
+                Some(advanced) => advanced?,
                 None => return Err(error::no_connection(None, self.line == Line::Aside)),
             }
         }
         // The agent answers by revoking this phone; a relay without receipts shows only so that it has passed it on.
         if self.agent_online != Some(false) {
             let parting = Until::secs(3);
-            while self.is_connected() && parting.within(self.step()).await.is_some_and(|event| event.is_ok()) {}
+            while self.is_connected() && parting.within(self.advance()).await.is_some_and(|advanced| advanced.is_ok()) {
+            }
         }
         let store = self.store.clone();
         self.close().await;

@@ -90,11 +90,8 @@ impl Phone {
             }
             let known = (progress.relay != AtRelay::Unknown, progress.gone);
             let soon = known.1.map_or(until, |at| until.or_after(self.clock, at + ACK_GRACE_MS));
-            match soon.within(self.step()).await {
-                Some(event) => {
-                    let event = event?;
-                    self.backlog.push_back(event);
-                }
+            match soon.within(self.advance()).await {
+                Some(advanced) => advanced?,
                 None if until.is_over() => {
                     return Ok(match known {
                         (true, Some(_)) => Settled::Received,
