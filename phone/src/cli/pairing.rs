@@ -84,7 +84,13 @@ fn tell(context: &Context, phone: &Phone, fingerprint: &str, authorized: bool) {
 /// The code itself, from a file, or from standard input. It holds a bearer secret.
 fn read_code(code: &str) -> Result<Zeroizing<String>, CliError> {
     if code == "-" {
-        return Ok(terminal::read_now(Extent::All)?);
+        // `skaldctl pair --json` prints the code on one line and then goes on in the same pipe.
+        let line = terminal::read_now(Extent::Line)?;
+        if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
+            return Ok(line);
+        }
+        let rest = terminal::read_now(Extent::All)?;
+        return Ok(Zeroizing::new([line.as_str(), "\n", rest.as_str()].concat()));
     }
     let Some(path) = code.strip_prefix('@') else { return Ok(Zeroizing::new(code.to_owned())) };
     let mut text = Zeroizing::new(String::new());
