@@ -15,7 +15,7 @@ Exit status:
 
 Examples:
   skald-phone pair @code.json --name Laptop
-  skaldctl pair --json | skald-phone pair -
+  skald-phone pair - --profile work < code.json
   skald-phone inbox --full
   skald-phone approve appr_8f2a --bypass 900
   skald-phone reject appr_8f2a --reason 'not on a Friday'
@@ -23,9 +23,9 @@ Examples:
   pass show ssh/deploy | skald-phone reply elic_5d
   skald-phone --profile work watch --json
 
-An ID may be shortened to any beginning that fits one pending item only. What an agent has written is shown with control
-characters and invisible or direction-changing characters escaped. Everything a phone keeps is in one folder per profile,
-readable by its owner alone; the value given to `reply` is never stored.";
+An ID may be shortened to any beginning that fits one pending item only.
+
+What an agent has written is shown with control characters, and characters that are invisible or change the direction of text, escaped. Everything a phone keeps is in one folder per profile, readable by its owner alone; the value given to `reply` is never stored.";
 
 /// A phone for Skald Remote in the terminal: shows what your agent asks, and answers it, end-to-end encrypted.
 #[derive(Debug, Parser)]
@@ -38,6 +38,7 @@ pub(super) struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(super) struct Global {
     /// Which pairing to use; each profile is a phone of its own
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
