@@ -121,10 +121,8 @@ async fn a_large_approval_is_shown_whole_before_it_is_approved() {
     let mut world = World::new().await;
     let mut host = world.host("skald").await;
     let phone = world.phone("Pocket").await;
-    let mut script = String::new();
-    for line in 0..2_000 {
-        script += &format!("echo {line} {:016x}\n", u64::from_le_bytes(skald_tests::random()));
-    }
+    let noise = |line| format!("echo {line} {:016x}", u64::from_le_bytes(skald_tests::random()));
+    let script = (0..2_000).map(noise).collect::<Vec<String>>().join("\n");
     host.request("approval", &Host::approval(1, "Run the script", &json!({"script": script}))).await;
     let id = id(&only_item(&phone).await);
     let approving = phone.start(&["approve", &id, "--json"]);

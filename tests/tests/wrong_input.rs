@@ -314,7 +314,7 @@ async fn wrong_pairing_codes_are_told_apart_without_being_quoted() {
         code.to_string()
     };
     for (text, word) in [
-        (String::new(), "pairing code"),
+        (String::new(), "input"),
         ("https://example.org".to_owned(), "pairing code"),
         (qr[..qr.len() - 1].to_owned(), "pairing code"),
         (with("v", json!(2)), "version 2"),
