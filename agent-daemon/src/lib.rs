@@ -1,20 +1,27 @@
 //! The agent's side of Skald Remote: everything of the daemon but its command lines.
 //!
-//! * `daemon`: starts the parts and ties them together.
+//! * [`daemon`]: starts the parts and ties them together.
 //! * [`hub`]: the one owner of state: items, answers, devices, pairing. Without I/O; [`hub::api`] is the way in.
-//! * `store`: the database and the backup of devices beside it.
+//! * [`store`]: the database and the backup of devices beside it.
 //! * `relay`: the connection to the relay.
-//! * `identity`, `state_dir`: the seed file, the state folder and its lock.
+//! * [`identity`], [`state_dir`]: the seed file, the state folder and its lock.
 //! * [`rpc`]: JSON-RPC 2.0 in lines, for both ends of the sockets.
 //! * [`server`]: the two Unix sockets.
-//! * [`config`], [`paths`], [`logging`]: settings, where things are, and where messages go.
+//! * [`config`], [`paths`], [`logging`], [`process`]: settings, where things are, where messages go, signals.
 //! * [`ctl`]: what `skaldctl` does; a client of the sockets like any other.
 //! * [`qr`]: pairing codes as pictures.
 
 pub mod config;
+pub mod ctl;
+pub mod daemon;
 pub mod hub;
+pub mod identity;
 pub mod logging;
 pub mod paths;
+pub mod process;
 pub mod qr;
+mod relay;
 pub mod rpc;
 pub mod server;
+pub mod state_dir;
+pub mod store;

@@ -222,7 +222,7 @@ pub struct AnsweringDevice {
 }
 
 /// The answer to an item. `Debug` shows the kind alone.
-#[derive(Clone, PartialEq, Serialize)]
+#[derive(Clone, PartialEq, Serialize, serde::Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum AnswerContent {
     /// To an approval.

@@ -1,10 +1,20 @@
-//! Inbox items: what hosts ask of a person.
+//! Inbox items: what hosts ask of a person, and what they are called.
+
+mod item;
 
 use std::fmt;
+
+#[cfg(test)]
+pub(crate) use item::MAX_ITEM;
+pub(crate) use item::{Item, ItemId, Origin};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::value::RawValue;
 
+/// Items that one host may have pending.
+pub(crate) const MAX_ITEMS_PER_HOST: usize = 200;
+/// Items that may be pending in all.
+pub(crate) const MAX_ITEMS: usize = 500;
 /// Longest `request_id`, bytes of its JSON text.
 const MAX_REQUEST_ID: usize = 256;
 

@@ -1,0 +1,96 @@
+//! What the hub wants done: writes, then everything that may only happen once they are on disk.
+
+use std::fmt;
+
+use skald_common::ids::{Ed25519Public, PairingToken};
+use skald_common::peer::{Delivery, Partner};
+use tokio::sync::broadcast;
+use zeroize::Zeroizing;
+
+use super::api::{ApiError, HostCall, HostSession, Responder, SessionId};
+use super::durable::Write;
+use super::events::Event;
+
+/// The hub's answer to one input: carry out `writes` as one transaction, then `effects` in order. If the transaction
+/// fails, none of the effects happen: their replies are failed, and the hub is reloaded from the disk.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Step {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+/// Names a payload on its way to the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Token(pub(crate) u64);
+
+/// One thing to do.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Answer a command.
+    Reply(Reply),
+    /// Make the channel of a new host session and hand its receiving end out.
+    OpenSession(SessionId, Responder<HostSession>),
+    /// Close a host's channel.
+    CloseSession(SessionId),
+    /// Call a host. If its channel is full or gone, its session ends.
+    CallHost(SessionId, HostCall),
+    /// Seal a payload and send it; its fate comes back under the token.
+    Send { token: Token, to: Ed25519Public, json: Zeroizing<Vec<u8>>, delivery: Delivery },
+    /// Something for the relay connection.
+    Relay(RelayOrder),
+    /// Tell the subscribers.
+    Emit(Event),
+    /// Hand out a receiver of events.
+    Subscribe(Responder<broadcast::Receiver<Event>>),
+}
+
+/// Something for the relay connection.
+#[derive(Debug)]
+pub(crate) enum RelayOrder {
+    /// Begin anew with this address, these partners and this list; whatever was under way is forgotten.
+    Connect { url: String, partners: Vec<Partner>, authorized: Option<Vec<Ed25519Public>> },
+    /// Disconnect and stay so.
+    Disconnect,
+    /// Add or replace a partner. A key that cannot be agreed with is reported.
+    SetPartner(Partner),
+    /// Forget a partner.
+    RemovePartner(Ed25519Public),
+    /// The list of authorized devices; `None`: send none.
+    SetAuthorized(Option<Vec<Ed25519Public>>),
+    /// Open a pairing window.
+    StartPairing { token: PairingToken, ttl: u32 },
+    /// Close it.
+    StopPairing,
+    /// Ask who is online.
+    RequestPresence,
+}
+
+/// The answer to a command, not yet sent: it waits for the writes before it.
+pub(crate) struct Reply(Box<dyn FnOnce(Result<(), ApiError>) + Send>);
+
+impl Reply {
+    /// `value` for `to`, unless the writes fail.
+    pub(crate) fn new<T: Send + 'static>(to: Responder<T>, value: Result<T, ApiError>) -> Self {
+        Self(Box::new(move |outcome| {
+            // An asker that has gone does not mind.
+            let _ = to.send(outcome.and(value));
+        }))
+    }
+
+    /// The writes are on disk.
+    pub(crate) fn deliver(self) {
+        (self.0)(Ok(()));
+    }
+
+    /// The writes have failed.
+    pub(crate) fn fail(self, error: ApiError) {
+        (self.0)(Err(error));
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply(…)")
+    }
+}

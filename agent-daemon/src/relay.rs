@@ -1,0 +1,256 @@
+//! The relay connection's I/O: drives the shared engine over a WebSocket and turns what it says into inputs of the hub.
+//!
+//! One engine at a time. What must be on the disk first comes out as [`FromRelay::Hub`] before the bytes behind it are
+//! written, because outputs are taken in order and one at a time.
+
+use std::collections::HashMap;
+
+use skald_common::crypto::{Identity, Seed};
+use skald_common::framing::Body;
+use skald_common::ids::{Ed25519Public, NamespaceId};
+use skald_common::peer::{
+    Config, Delivery, Event, Millis, Output, Partner, Peer, Receipt, Role, Routes, SendError, SendFailure, SendId,
+};
+use skald_common::wire::{ErrorCode, Features};
+use skald_link::{Link, LinkEvent, feed};
+
+use crate::hub::effects::{RelayOrder, Token};
+use crate::hub::{Failure, RelayInput};
+
+/// What comes from the connection.
+#[derive(Debug)]
+pub(crate) enum FromRelay {
+    /// For the hub. With a receipt: to be accepted or rejected afterwards.
+    Hub(RelayInput, Option<Receipt>),
+    /// Counters that must be on the disk before anything else is sent.
+    Reserve(RelayInput),
+}
+
+/// The connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    seed: Seed,
+    namespace: NamespaceId,
+    peer: Option<Peer>,
+    link: Link,
+    sends: HashMap<SendId, Token>,
+    /// After a rejected message, what else came over that connection is not looked at: it will come again, in order.
+    rejecting: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(seed: Seed) -> Self {
+        let namespace = Identity::new(&seed).namespace_id();
+        Self { seed, namespace, peer: None, link: Link::new(), sends: HashMap::new(), rejecting: false }
+    }
+
+    /// The next socket event; for ever pending without a socket. Cancel safe.
+    pub(crate) async fn next(&mut self) -> LinkEvent {
+        self.link.next().await
+    }
+
+    pub(crate) fn feed(&mut self, now: Millis, event: LinkEvent) {
+        if let Some(peer) = &mut self.peer {
+            feed(peer, now, event);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Millis> {
+        self.peer.as_ref().and_then(Peer::deadline)
+    }
+
+    pub(crate) fn on_timeout(&mut self, now: Millis) {
+        if let Some(peer) = &mut self.peer {
+            peer.on_timeout(now);
+        }
+    }
+
+    /// Writes what is to be written, up to the next thing that is not this module's.
+    pub(crate) fn poll(&mut self) -> Option<FromRelay> {
+        while let Some(output) = self.peer.as_mut()?.poll_output() {
+            match self.link.carry_out(output) {
+                Some(Output::Reserve { peer: device, upto }) => {
+                    return Some(FromRelay::Reserve(RelayInput::Reserve { device, upto }));
+                }
+                Some(Output::Event(event)) => {
+                    if let Some(found) = self.translate(event) {
+                        return Some(found);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The message is on the disk with all that it did.
+    pub(crate) fn accept(&mut self, now: Millis, receipt: Receipt) {
+        if let Some(peer) = &mut self.peer {
+            peer.accept(now, receipt);
+        }
+    }
+
+    /// The message could not be stored: the relay keeps it.
+    pub(crate) fn reject(&mut self, now: Millis, receipt: Receipt) {
+        if let Some(peer) = &mut self.peer {
+            self.rejecting = peer.is_connected();
+            peer.reject(now, receipt);
+        }
+    }
+
+    /// Seals and sends; an error is a failure like one that the relay reports.
+    pub(crate) fn send(
+        &mut self,
+        now: Millis,
+        token: Token,
+        to: &Ed25519Public,
+        json: &[u8],
+        delivery: Delivery,
+    ) -> Result<(), Failure> {
+        let peer = self.peer.as_mut().ok_or(Failure::Offline)?;
+        match peer.send(now, to, json, delivery) {
+            Ok(id) => {
+                self.sends.insert(id, token);
+                Ok(())
+            }
+            Err(SendError::NotConnected) => Err(Failure::Offline),
+            Err(SendError::Full) => Err(Failure::RateLimited),
+            Err(error @ (SendError::UnknownPartner | SendError::TooLarge { .. } | SendError::Tag)) => {
+                tracing::error!(device = %to.short(), %error, "a payload cannot be sent");
+                Err(Failure::Other)
+            }
+        }
+    }
+
+    /// Carries out an order of the hub. The input that comes back, if any, is for the hub.
+    pub(crate) fn order(&mut self, now: Millis, order: RelayOrder, jitter_seed: u64) -> Option<RelayInput> {
+        match order {
+            RelayOrder::Connect { url, partners, authorized } => {
+                return self.connect(now, &url, &partners, authorized, jitter_seed);
+            }
+            RelayOrder::Disconnect => self.disconnect(),
+            RelayOrder::SetPartner(partner) => return self.set_partner(&partner),
+            RelayOrder::RemovePartner(key) => {
+                if let Some(peer) = &mut self.peer {
+                    peer.remove_partner(&key);
+                }
+            }
+            RelayOrder::SetAuthorized(list) => {
+                if let Some(peer) = &mut self.peer {
+                    peer.set_authorized(list);
+                }
+            }
+            RelayOrder::StartPairing { token, ttl } => {
+                let started = self.peer.as_mut().map(|peer| peer.start_pairing(&token, ttl));
+                if !matches!(started, Some(Ok(()))) {
+                    return Some(RelayInput::Complaint("not connected".into()));
+                }
+            }
+            // Without a connection there is nobody to tell or to ask; both are made good on the next one.
+            RelayOrder::StopPairing => {
+                let _ = self.peer.as_mut().map(Peer::stop_pairing);
+            }
+            RelayOrder::RequestPresence => {
+                let _ = self.peer.as_mut().map(Peer::request_presence);
+            }
+        }
+        None
+    }
+
+    fn connect(
+        &mut self,
+        now: Millis,
+        url: &str,
+        partners: &[Partner],
+        authorized: Option<Vec<Ed25519Public>>,
+        jitter_seed: u64,
+    ) -> Option<RelayInput> {
+        self.disconnect();
+        let routes = match Routes::new(url, &self.namespace) {
+            Ok(routes) => routes,
+            Err(error) => return Some(RelayInput::Disconnected { why: error.to_string(), parked: false }),
+        };
+        let identity = Identity::new(&self.seed);
+        let mut peer = Peer::new(Config { identity, role: Role::Agent, routes, offer: Features::ALL, jitter_seed });
+        let mut refused = None;
+        for partner in partners {
+            if peer.set_partner(*partner).is_err() {
+                refused = Some(RelayInput::PartnerRefused(partner.ed25519));
+            }
+        }
+        peer.set_authorized(authorized);
+        peer.start(now);
+        self.peer = Some(peer);
+        refused
+    }
+
+    fn set_partner(&mut self, partner: &Partner) -> Option<RelayInput> {
+        let refused = self.peer.as_mut()?.set_partner(*partner).is_err();
+        refused.then_some(RelayInput::PartnerRefused(partner.ed25519))
+    }
+
+    /// Drops engine and socket; nothing that waits in them is sent.
+    pub(crate) fn disconnect(&mut self) {
+        self.link.close();
+        self.peer = None;
+        self.sends.clear();
+        self.rejecting = false;
+    }
+
+    /// Says goodbye to the relay.
+    pub(crate) async fn finish(&mut self) {
+        self.peer = None;
+        self.link.finish().await;
+    }
+
+    fn translate(&mut self, event: Event) -> Option<FromRelay> {
+        let input = match event {
+            Event::Connected { url, features } => RelayInput::Connected { url, features },
+            Event::Disconnected { why, parked, .. } => {
+                self.rejecting = false;
+                RelayInput::Disconnected { why: why.to_string(), parked }
+            }
+            Event::Authorized { .. } => RelayInput::Authorized,
+            Event::PairingReady { ttl } => RelayInput::PairingReady { ttl },
+            Event::ClientPaired { ed25519, x25519, platform } => {
+                RelayInput::ClientPaired { ed25519, x25519, platform }
+            }
+            Event::Message { .. } if self.rejecting => return None,
+            Event::Message { receipt, body, .. } => {
+                let (from, counter) = (receipt.from, receipt.counter);
+                let input = match body {
+                    Body::Json(json) => RelayInput::Message { from, counter, json },
+                    Body::PipeSignal(_) => RelayInput::Unread { from, counter },
+                };
+                return Some(FromRelay::Hub(input, Some(receipt)));
+            }
+            Event::Accepted { id, queued } => RelayInput::Accepted { token: self.sends.remove(&id)?, queued },
+            Event::SendFailed { id, why, .. } => {
+                RelayInput::Failed { token: self.sends.remove(&id)?, why: failure(&why) }
+            }
+            Event::PresenceList(online) => RelayInput::PresenceList(online),
+            Event::Presence(key, online) => RelayInput::Presence(key, online),
+            Event::RelayError { offline: Some(key), .. } => RelayInput::Offline(key),
+            Event::RelayError { code, .. } => {
+                RelayInput::Complaint(code.map_or_else(|| "an unknown code".to_owned(), |code| code.to_string()))
+            }
+            Event::Dropped { from, why } => {
+                let device = from.map(|key| key.short());
+                tracing::warn!(?device, ?why, "a message was dropped unread");
+                return None;
+            }
+            Event::PairingStopped | Event::Paired => return None,
+        };
+        Some(FromRelay::Hub(input, None))
+    }
+}
+
+const fn failure(why: &SendFailure) -> Failure {
+    match why {
+        SendFailure::Offline => Failure::Offline,
+        SendFailure::Refused(Some(ErrorCode::RateLimited)) => Failure::RateLimited,
+        SendFailure::Refused(Some(ErrorCode::QueueFull)) => Failure::QueueFull,
+        SendFailure::Refused(Some(ErrorCode::NotFound)) => Failure::NotFound,
+        SendFailure::Refused(_) => Failure::Other,
+    }
+}

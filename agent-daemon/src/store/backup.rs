@@ -1,0 +1,140 @@
+//! `devices.json`: public keys and counter marks beside the database, replaced as a whole, so that neither a lost database
+//! nor an older copy of it revokes phones or repeats a counter (protocol, Message key, nonce, AAD).
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use skald_common::ids::{Ed25519Public, NamespaceId, X25519Public};
+use skald_common::payload::DeviceInfo;
+use skald_common::wire::Platform;
+
+use super::StoreError;
+use crate::hub::api::DeviceState;
+use crate::hub::durable::{Backup, DeviceRow};
+
+const VERSION: u32 = 1;
+
+/// Where the backup is, and whose it is.
+#[derive(Debug)]
+pub(super) struct BackupFile {
+    path: PathBuf,
+    namespace: NamespaceId,
+}
+
+/// A backup as it was found.
+#[derive(Debug)]
+pub(super) struct Saved {
+    /// Rises with each change of the devices, together with the database's.
+    pub(super) generation: u64,
+    pub(super) content: Backup,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    v: u32,
+    namespace_id: NamespaceId,
+    generation: u64,
+    high_water: u64,
+    devices: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    ed25519_pub: Ed25519Public,
+    x25519_pub: X25519Public,
+    state: DeviceState,
+    platform: i32,
+    device_info: Option<DeviceInfo>,
+    paired_at: u64,
+    reserved: u64,
+    received: u64,
+}
+
+impl BackupFile {
+    pub(super) const fn new(path: PathBuf, namespace: NamespaceId) -> Self {
+        Self { path, namespace }
+    }
+
+    /// `Ok(None)`: there is none.
+    pub(super) fn read(&self) -> Result<Option<Saved>, StoreError> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let invalid = |what: String| self.failed(io::Error::new(io::ErrorKind::InvalidData, what));
+        let document: Document =
+            serde_json::from_slice(&text).map_err(|error| invalid(skald_common::payload::describe(&error)))?;
+        if document.v != VERSION {
+            return Err(invalid(format!("its version is {}, this build knows {VERSION}", document.v)));
+        }
+        if document.namespace_id != self.namespace {
+            return Err(invalid("it belongs to another identity".into()));
+        }
+        let devices = document.devices.into_iter().map(Entry::into_row).collect();
+        let content = Backup { high_water: document.high_water, devices };
+        Ok(Some(Saved { generation: document.generation, content }))
+    }
+
+    /// Replaces the file: whole and on the disk, or not at all.
+    pub(super) fn write(&self, generation: u64, content: &Backup) -> Result<(), StoreError> {
+        let document = Document {
+            v: VERSION,
+            namespace_id: self.namespace,
+            generation,
+            high_water: content.high_water,
+            devices: content.devices.iter().map(Entry::from_row).collect(),
+        };
+        let mut text = serde_json::to_vec_pretty(&document).map_err(|error| self.failed(error.into()))?;
+        text.push(b'\n');
+        self.replace(&text).map_err(|error| self.failed(error))
+    }
+
+    fn replace(&self, text: &[u8]) -> io::Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let next = self.path.with_extension("json.new");
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&next, &self.path)?;
+        fs::File::open(folder)?.sync_all()
+    }
+
+    fn failed(&self, error: io::Error) -> StoreError {
+        StoreError::File { path: self.path.clone(), error }
+    }
+}
+
+impl Entry {
+    fn from_row(row: &DeviceRow) -> Self {
+        Self {
+            ed25519_pub: row.ed25519,
+            x25519_pub: row.x25519,
+            state: row.state,
+            platform: row.platform as i32,
+            device_info: row.info.clone(),
+            paired_at: row.paired_at,
+            reserved: row.reserved,
+            received: row.received,
+        }
+    }
+
+    fn into_row(self) -> DeviceRow {
+        DeviceRow {
+            ed25519: self.ed25519_pub,
+            x25519: self.x25519_pub,
+            state: self.state,
+            platform: Platform::try_from(self.platform).unwrap_or(Platform::Unspecified),
+            info: self.device_info,
+            paired_at: self.paired_at,
+            last_seen: None,
+            reserved: self.reserved,
+            received: self.received,
+            // What it shows is not known any more.
+            stale: true,
+        }
+    }
+}
