@@ -7,7 +7,8 @@ use skald_tests::{Host, RawPhone, World, canary, random, unix_ms};
 
 /// Hexadecimal noise, which compresses to a little more than half.
 fn long_text(bytes: usize) -> String {
-    (0..bytes.div_ceil(16)).map(|_| format!("{:016x}", u64::from_le_bytes(random()))).collect()
+    let noise = (0..bytes.div_ceil(16)).map(|_| format!("{:016x}", u64::from_le_bytes(random())));
+    noise.collect::<Vec<String>>().concat()
 }
 
 /// Raises an item and answers it from this phone: whatever the host was called for before would show up first.
