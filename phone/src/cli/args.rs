@@ -15,7 +15,7 @@ Exit status:
 
 Examples:
   skald-phone pair @code.json --name Laptop
-  skald-phone pair - --profile work < code.json
+  skaldctl pair --json | skald-phone pair -
   skald-phone inbox --full
   skald-phone approve appr_8f2a --bypass 900
   skald-phone reject appr_8f2a --reason 'not on a Friday'

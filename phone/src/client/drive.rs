@@ -22,9 +22,11 @@ pub(super) const RECEIPTS_MS: Millis = 100;
 const TURN_POLL: Duration = Duration::from_millis(50);
 /// The relay was busy: again after this.
 const BUSY_MS: Millis = 5_000;
-/// Longest pause between attempts of a phone that waits for its authorization: the person is looking at it. A relay takes
-/// 30 connections a minute from an address.
-const IMPATIENT: Duration = Duration::from_secs(4);
+/// A phone that waits for its authorization has a person before it: it tries again this soon at first, and at the latest
+/// after the longer pause later. A relay takes 30 connections a minute from an address.
+const EAGER_MS: Millis = 1_000;
+const EAGER_ATTEMPTS: u32 = 8;
+const PATIENT_MS: Millis = 4_000;
 
 impl Phone {
     /// Carries out what is to be done, or else waits for one input.
@@ -227,12 +229,14 @@ impl Phone {
             self.change(|account| account.standing = Standing::Revoked)?;
         }
         let now = self.clock.now();
-        let mut retry_in = Duration::from_millis(retry_at.unwrap_or(now).saturating_sub(now));
-        let waits_for_owner = self.account.standing == Standing::Pending && matches!(why, Disconnect::Refused(..));
-        if waits_for_owner && retry_in > IMPATIENT {
-            self.impatient = Some(now + u64::try_from(IMPATIENT.as_millis()).unwrap_or(u64::MAX));
-            retry_in = IMPATIENT;
+        let mut retry_at = retry_at.unwrap_or(now);
+        if self.account.standing == Standing::Pending && matches!(why, Disconnect::Refused(..)) {
+            let pause = if self.refusals < EAGER_ATTEMPTS { EAGER_MS } else { PATIENT_MS };
+            self.refusals += 1;
+            retry_at = retry_at.min(now + pause);
+            self.impatient = Some(retry_at);
         }
+        let retry_in = Duration::from_millis(retry_at.saturating_sub(now));
         self.failed = Some(why.clone());
         self.events.push_back(PhoneEvent::Disconnected { why, retry_in });
         Ok(())

@@ -142,6 +142,8 @@ pub struct Phone {
     asked: Asked,
     /// When to try again, earlier than the engine would.
     impatient: Option<Millis>,
+    /// How often the relay has refused this phone while it waits for its authorization.
+    refusals: u32,
     outgoing: Vec<Outgoing>,
     answers: BTreeMap<AnswerId, settle::Progress>,
     /// Why the last attempt failed, until someone has asked.
@@ -222,6 +224,7 @@ impl Phone {
             agent_online: None,
             asked: Asked::No,
             impatient: None,
+            refusals: 0,
             outgoing: Vec::new(),
             answers: BTreeMap::new(),
             failed: None,
