@@ -11,7 +11,7 @@ use super::full::full;
 use super::output::JsonItem;
 use super::terminal::{self, Extent, InputError, NoEcho};
 use super::{CliError, Context, Exit, Interrupt, unix_ms};
-use crate::client::{Phone, Settled, Until};
+use crate::client::{Phone, Refreshed, Settled, Until};
 use crate::model::answer::{Answer, AnswerError, Secret};
 use crate::model::item::{Entry, Item};
 use crate::model::text;
@@ -114,7 +114,7 @@ impl<'a> Session<'a> {
     async fn begin(context: &'a Context, id: &str, answer: &Answer) -> Result<Self, CliError> {
         let until = context.until();
         let mut phone = context.connect(until).await?;
-        phone.refresh(until).await?;
+        let refreshed = phone.refresh(until).await?;
         let found = phone.inbox().find(id).cloned();
         let entry = match found {
             Ok(entry) => entry,
@@ -129,13 +129,24 @@ impl<'a> Session<'a> {
         }
         let session = Self { context, phone, entry };
         session.show();
+        match refreshed {
+            Refreshed::Fresh => {}
+            Refreshed::AgentOffline => context.output.progress("(The agent is offline; this is what it sent before.)"),
+            Refreshed::NoAnswer => {
+                context.output.progress("(The agent did not answer in time; this is what it sent before.)");
+            }
+        }
         Ok(session)
     }
 
     fn show(&self) {
         let output = self.context.output;
-        output.text(&full(&self.entry, self.phone.inbox().as_of(), unix_ms(), output.width));
-        output.text("");
+        let page = full(&self.entry, self.phone.inbox().as_of(), unix_ms(), output.width);
+        output.text(&format!("{page}\n"));
+        if output.json && terminal::is_interactive() {
+            // Standard output is for the program that reads the JSON; whoever decides must see it all the same.
+            eprintln!("{page}\n");
+        }
     }
 
     async fn yes_or_no(&mut self, question: &str) -> Result<bool, CliError> {
@@ -152,7 +163,7 @@ impl<'a> Session<'a> {
 
     async fn read_value(&mut self, field: &str, sensitive: bool) -> Result<Secret, CliError> {
         let field = text::short_line(field, 60);
-        let (question, extent) = match (terminal::stdin_is_terminal(), sensitive) {
+        let (question, extent) = match (terminal::is_interactive(), sensitive) {
             (true, true) => (format!("{field} (not shown): "), Extent::Line),
             (true, false) => (format!("{field}: "), Extent::Line),
             (false, _) => (String::new(), Extent::All),
@@ -165,7 +176,7 @@ impl<'a> Session<'a> {
 
     /// Reads from the person, or standard input, while the connection is kept alive; ends when the item does.
     async fn read(&mut self, question: &str, extent: Extent) -> Result<Zeroizing<String>, CliError> {
-        if !question.is_empty() && terminal::stdin_is_terminal() {
+        if !question.is_empty() && terminal::is_interactive() {
             terminal::question(question);
         }
         let mut input: oneshot::Receiver<_> = terminal::read(extent);

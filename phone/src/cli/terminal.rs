@@ -34,19 +34,14 @@ pub(super) enum Extent {
     All,
 }
 
-/// Whether a person can be asked: both ends are a terminal.
+/// Whether there is a person to ask: standard input is a terminal.
 pub(super) fn is_interactive() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
-/// Whether standard input is a terminal.
-pub(super) fn stdin_is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 
 /// Writes a question, on the terminal alone. What was typed before it is dropped: it answers something else.
 pub(super) fn question(text: &str) {
-    if stdin_is_terminal() {
+    if is_interactive() {
         let _ = tcflush(std::io::stdin(), QueueSelector::IFlush);
     }
     let mut stderr = std::io::stderr();
@@ -103,7 +98,7 @@ pub(super) struct NoEcho(Option<Termios>);
 impl NoEcho {
     /// Switches the echo off, where standard input is a terminal.
     pub(super) fn begin() -> Result<Self, InputError> {
-        if !stdin_is_terminal() {
+        if !is_interactive() {
             return Ok(Self(None));
         }
         let failed = |error: rustix::io::Errno| InputError::Io { from: "the terminal", source: error.into() };
