@@ -75,7 +75,8 @@ async fn admitted(request: &Request, env: &Env) -> Result<bool> {
         return Ok(false);
     }
     match env.rate_limiter(CONNECTIONS) {
-        Ok(counter) => Ok(counter.limit(address).await?.success),
+        // A counter that fails must not shut everybody out.
+        Ok(counter) => Ok(counter.limit(address).await.map_or(true, |outcome| outcome.success)),
         Err(_) => Ok(true),
     }
 }

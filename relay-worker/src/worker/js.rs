@@ -1,5 +1,7 @@
 //! The few things of the platform that the `worker` crate lacks, or offers only in forms that panic.
 
+use std::cell::OnceCell;
+
 use worker::js_sys::{ArrayBuffer, Date, Function, Object, Promise, Reflect, Uint8Array};
 use worker::wasm_bindgen::{JsCast, JsValue, closure::Closure};
 use worker::{Env, Error, Result, State, WebSocket, durable, web_sys, worker_sys};
@@ -22,13 +24,21 @@ pub(super) fn variable(env: &Env, name: &str) -> Option<String> {
     env.var(name).ok().map(|value| value.to_string()).filter(|value| !value.is_empty())
 }
 
-/// The limits of this relay; wrong values are told in the log and leave their default.
+thread_local! {
+    static LIMITS: OnceCell<Limits> = const { OnceCell::new() };
+}
+
+/// The limits of this relay, read once: the variables of a deployment do not change. Wrong values are told in the log and
+/// leave their default.
 pub(super) fn limits(env: &Env) -> Limits {
-    let (limits, errors) = Limits::from_lookup(|name| variable(env, name));
-    for error in errors {
-        worker::console_error!("{error}");
-    }
-    limits
+    let read = || {
+        let (limits, errors) = Limits::from_lookup(|name| variable(env, name));
+        for error in errors {
+            worker::console_error!("{error}");
+        }
+        limits
+    };
+    LIMITS.with(|limits| limits.get_or_init(read).clone())
 }
 
 /// Fresh bytes from the platform's generator.

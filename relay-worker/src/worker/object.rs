@@ -177,8 +177,14 @@ impl Object {
     /// Replaces the pending timer. While one is pending the object cannot hibernate.
     fn set_timer(self: &Rc<Self>, at_ms: Option<u64>) {
         let timer = at_ms.and_then(|at_ms| {
-            let object = Rc::clone(self);
-            js::after(at_ms.saturating_sub(js::now_ms()), move || object.turn(None, Input::Wake))
+            // A strong reference would keep an object alive that the platform has dropped.
+            let object = Rc::downgrade(self);
+            let wake = move || {
+                if let Some(object) = object.upgrade() {
+                    object.turn(None, Input::Wake);
+                }
+            };
+            js::after(at_ms.saturating_sub(js::now_ms()), wake)
                 .inspect_err(|error| worker::console_error!("timer: {error}"))
                 .ok()
         });
