@@ -88,6 +88,11 @@ impl LineReader {
         }
     }
 
+    /// Whether [`LineReader::next_line`] has something to give.
+    pub fn has_line(&self) -> bool {
+        self.too_long || !self.lines.is_empty()
+    }
+
     /// Ends the current line, as the end of the stream does.
     fn finish(&mut self) {
         let line = std::mem::take(&mut self.partial);

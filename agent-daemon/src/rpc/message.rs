@@ -53,6 +53,11 @@ impl Call {
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
         parse_params(&self.params)
     }
+
+    /// The parameters as JSON text.
+    pub fn raw_params(&self) -> &str {
+        &self.params
+    }
 }
 
 impl std::fmt::Debug for Call {
