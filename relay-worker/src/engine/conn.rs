@@ -199,11 +199,4 @@ impl Held {
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
-
-    /// The queue may number anew from `last` on: none of them waits for a number beyond it.
-    pub(super) fn cap_after(&mut self, last: u32) {
-        for held in &mut self.waiting {
-            held.after = held.after.min(last);
-        }
-    }
 }

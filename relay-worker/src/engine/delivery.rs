@@ -18,7 +18,7 @@ const PROOF_AGE: u64 = 2000;
 const STALL_LIMIT: u64 = 60_000;
 /// A live message that waits for this long has found nobody, milliseconds.
 pub(super) const HELD_LIFE: u64 = 30_000;
-/// Unproved messages on a connection without RECEIPTS; beyond them the oldest are forgotten.
+/// Unproved messages on a connection; beyond them the oldest are forgotten. With RECEIPTS there are never as many.
 const MAX_UNPROVED: u64 = 200;
 
 /// Whether a connection takes more.
@@ -163,7 +163,7 @@ impl<S: Sql> Engine<S> {
         session.cursor = row.seq;
         session.stall = None; // there was room: it drains
         session.flight.push(Sent { seq: row.seq, size: row.size, at: turn.now });
-        let forgotten = if !receipts && session.flight.len() > MAX_UNPROVED { session.flight.pop() } else { None };
+        let forgotten = if session.flight.len() > MAX_UNPROVED { session.flight.pop() } else { None };
         self.dirty.insert(id);
         self.send(
             id,

@@ -158,11 +158,8 @@ impl<S: Sql> Engine<S> {
         let features = offered.intersection(Features::ALL);
         let mut session = Session::new(member, key, features, turn.now);
         if let Some(older) = self.online.get(&member).copied() {
-            // Nothing of the new connection has a number yet: what waits goes behind what is queued now.
-            let last = self.queue(member)?.last().unwrap_or(0);
             if let Some(older) = self.session_mut(older) {
                 session.held = std::mem::take(&mut older.held);
-                session.held.cap_after(last);
             }
             self.conns.remove(&older);
             self.close(older, CloseCode::Replaced);

@@ -135,6 +135,7 @@ impl<S: Sql> Engine<S> {
             waiting += 1;
             waiting_bytes += u64::from(row.size);
         }
+        // Behind what is queued, what this connection was given, and the live messages that wait.
         let free = queue.last().unwrap_or(0).max(cursor).max(held).checked_add(1);
         let fits = waiting < most && (waiting == 0 || waiting_bytes + u64::from(size) <= most_bytes);
         let Some(seq) = free.filter(|_| fits) else {

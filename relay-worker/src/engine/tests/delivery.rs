@@ -388,3 +388,35 @@ fn request_answer_and_clearing_cost_six_rows_and_six_frames_and_live_costs_no_ro
     assert_eq!(world.texts(agent), ["pull"]);
     assert_eq!((world.sql.rows_written() - rows, world.frames_in - frames), (6, 7));
 }
+
+#[test]
+fn a_message_stored_after_a_waiting_live_one_stays_behind_it_even_when_the_queue_was_swept_in_between() {
+    let mut world = World::remembering();
+    let agent = world.modern_agent(&[1]);
+    fill(&mut world, agent, 0..65);
+    world.sockets.get_mut(&agent).unwrap().last_ping = Some(START + 7 * DAY);
+    world.pass(7 * DAY - SECOND);
+    let phone = world.modern_client(1);
+    let last = world.messages(phone).pop().unwrap().delivery;
+    world.say_live(agent, device(1), "live");
+    world.pass(SECOND);
+    assert_eq!(world.queued_rows(), 0);
+    world.say(agent, device(1), "new");
+    world.ack(phone, last);
+    assert_eq!(world.texts(phone), ["live", "new"]);
+}
+
+#[test]
+fn replaced_snapshots_do_not_push_a_message_out_that_waits_for_its_proof() {
+    let mut world = World::with(Limits { agent_rate_per_minute: 1000, ..Limits::default() }, false);
+    let agent = world.modern_agent(&[1]);
+    let phone = world.client(1);
+    world.say(agent, device(1), "keep");
+    for n in 0..250 {
+        let snapshot = Message { collapse: b"inbox".to_vec(), ..message(device(1), &n.to_string()) };
+        world.send(agent, Frame::Message(snapshot));
+    }
+    world.hang_up(phone, 1006);
+    let phone = world.client(1);
+    assert_eq!(world.texts(phone), ["keep", "249"]);
+}

@@ -251,3 +251,27 @@ fn a_push_address_is_refreshed_and_an_empty_one_keeps_what_is_there() {
     assert_eq!(come("b", 101).0, "b");
     assert_eq!(come("b", -5).1, -5, "a platform that this relay does not know is kept as it is");
 }
+
+#[test]
+fn of_two_connections_of_a_key_that_outlived_a_crash_the_newer_is_the_members() {
+    for swap in [false, true] {
+        let mut world = World::new();
+        let agent = world.agent(&[1]);
+        let mut old = world.client(1);
+        let saved = world.sockets[&old].attachment.clone();
+        world.now += 1;
+        let mut new = world.client(1);
+        // The object died before it closed the older one.
+        world.sockets.get_mut(&old).unwrap().attachment = saved;
+        world.sockets.get_mut(&old).unwrap().closed = None;
+        if swap {
+            // Whichever the platform lists first.
+            let (a, b) = (world.sockets.remove(&old).unwrap(), world.sockets.remove(&new).unwrap());
+            world.sockets.insert(old, b);
+            world.sockets.insert(new, a);
+            std::mem::swap(&mut old, &mut new);
+        }
+        assert_eq!(world.online(agent), [device(1), AGENT_KEY]);
+        assert_eq!((world.closed(old), world.closed(new)), (Some(4001), None));
+    }
+}

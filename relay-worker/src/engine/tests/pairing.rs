@@ -218,7 +218,7 @@ fn a_revoked_device_is_cut_off_and_nothing_of_it_is_left() {
 
 #[test]
 fn the_number_of_a_revoked_device_may_go_to_another_but_nothing_else_of_it() {
-    let mut world = World::new();
+    let mut world = World::remembering();
     let agent = world.agent(&[1]);
     let phone = world.client(1);
     world.say(agent, device(1), "for the first");

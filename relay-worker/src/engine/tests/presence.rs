@@ -87,3 +87,14 @@ fn the_dead_are_not_listed_nor_given_live_messages() {
     assert!(matches!(world.read(agent).as_slice(), [Frame::PresenceEvent(_), Frame::PeerOffline(_)]));
     assert_eq!(world.online(agent), [AGENT_KEY]);
 }
+
+#[test]
+fn any_arrival_finds_the_dead() {
+    let mut world = World::new();
+    let agent = world.agent(&[1, 2]);
+    world.modern_client(1);
+    world.now += 125 * SECOND;
+    world.read(agent);
+    world.client(2);
+    assert_eq!(events(&world.read(agent)), [(device(1), false), (device(2), true)]);
+}

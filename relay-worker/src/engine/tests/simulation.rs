@@ -56,8 +56,6 @@ struct Sent {
 struct Link {
     conn: ConnId,
     features: Features,
-    /// When each frame in the inbox was found there.
-    arrived: VecDeque<u64>,
     /// The last number read from each sender on this connection.
     last: [u64; MEMBERS],
     /// The highest delivery number read and not acknowledged.
@@ -83,8 +81,14 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let peer = |member| Peer { link: None, authorized: member == 0, life: 0, read: BTreeSet::new() };
         let mut dice = Dice(seed);
-        let world =
-            World::with(Limits { agent_rate_per_minute: 9999, rate_per_minute: 9999, ..Limits::default() }, false);
+        let limits = Limits {
+            agent_rate_per_minute: 9999,
+            rate_per_minute: 9999,
+            window_messages: 1 + dice.next() % 6,
+            held_messages: 1 + dice.next() % 6,
+            ..Limits::default()
+        };
+        let world = World::with(limits, false);
         let faulty = dice.one_in(3);
         Self { world, dice, peers: (0..MEMBERS).map(peer).collect(), sent: Vec::new(), faulty }
     }
@@ -118,17 +122,13 @@ impl Simulation {
         self.finish();
     }
 
-    /// Peers see what the relay has closed, and when frames arrived.
+    /// Peers see what the relay has closed.
     fn notice(&mut self) {
         for peer in &mut self.peers {
-            let Some(link) = &mut peer.link else { continue };
-            let socket = &self.world.sockets[&link.conn];
-            if socket.closed.is_some() {
-                let conn = link.conn;
-                peer.link = None; // what was unread is lost
-                self.world.sockets.get_mut(&conn).unwrap().inbox.clear();
-            } else {
-                link.arrived.resize(socket.inbox.len(), self.world.now);
+            let closed = |link: &mut Link| self.world.closed(link.conn).is_some();
+            if let Some(link) = peer.link.take_if(closed) {
+                // What was unread is lost.
+                self.world.sockets.get_mut(&link.conn).unwrap().inbox.clear();
             }
         }
     }
@@ -158,7 +158,7 @@ impl Simulation {
             }
             other => panic!("{other:?}"),
         }
-        peer.link = Some(Link { conn, features, arrived: VecDeque::new(), last: [0; MEMBERS], unacked: 0 });
+        peer.link = Some(Link { conn, features, last: [0; MEMBERS], unacked: 0 });
     }
 
     /// A peer closes, is cut, or vanishes without a trace.
@@ -197,7 +197,7 @@ impl Simulation {
         let new = socket.inbox.iter().skip(before);
         let about = |frame: &&Frame| match frame {
             Frame::Accepted(accepted) => accepted.r#ref == number,
-            Frame::Error(_) => true,
+            Frame::Error(error) => !features.contains(Features::RECEIPTS) || error.r#ref == number,
             _ => false,
         };
         let answers: Vec<_> = new.filter(about).collect();
@@ -224,7 +224,6 @@ impl Simulation {
         let peer = &mut self.peers[member];
         let Some(link) = &mut peer.link else { return };
         let Some(frame) = self.world.sockets.get_mut(&link.conn).unwrap().inbox.pop_front() else { return };
-        link.arrived.pop_front();
         let Frame::Message(message) = frame else { return };
         let number: u64 = text(&message).parse().unwrap();
         let sent = &self.sent[usize::try_from(number - 1).unwrap()];
@@ -246,7 +245,7 @@ impl Simulation {
     /// Reads what has been there for two seconds.
     fn read_old(&mut self, member: usize) {
         while let Some(link) = &self.peers[member].link
-            && link.arrived.front().is_some_and(|at| at + 2000 <= self.world.now)
+            && self.world.oldest_unread(link.conn).is_some_and(|at| at + 2000 <= self.world.now)
         {
             self.read_one(member);
         }
@@ -317,10 +316,11 @@ impl Simulation {
         for member in 0..MEMBERS {
             self.connect_with(member, Features::ALL);
         }
-        for _ in 0..20 {
+        for _ in 0..100 {
             for member in 0..MEMBERS {
                 self.notice();
-                while self.peers[member].link.as_ref().is_some_and(|link| !link.arrived.is_empty()) {
+                while self.peers[member].link.as_ref().is_some_and(|link| self.world.oldest_unread(link.conn).is_some())
+                {
                     self.read_one(member);
                 }
                 self.acknowledge(member);
