@@ -3,7 +3,8 @@
 #[allow(dead_code, reason = "each test program uses a part of it")]
 mod support;
 
-use std::os::unix::net::UnixDatagram;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -103,6 +104,27 @@ fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
     daemon.signal(Signal::TERM);
     assert_eq!(told(), "STOPPING=1");
     assert_eq!(daemon.finish().0, Some(0));
+}
+
+#[test]
+fn sockets_that_systemd_made_are_used_and_left_to_it() {
+    let home = Home::new();
+    std::fs::create_dir(home.sockets()).unwrap();
+    let listener = |name: &str| OwnedFd::from(UnixListener::bind(home.sockets().join(name)).unwrap());
+    // systemd passes them as descriptors 3 and 4, to the process of this number.
+    let script = r#"exec 3<&0 4<&1 0</dev/null 1>&2; LISTEN_PID=$$ exec "$0" run --log-level debug"#;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_skald-agentd")]).env_clear();
+    command.envs(home.agentd().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", "control.sock:agentd.sock");
+    command.stdin(listener("control.sock")).stdout(listener("agentd.sock")).stderr(Stdio::piped());
+    let mut daemon = Running::with_streams(command, Stream::Err);
+    daemon.wait_for("ready");
+    assert_eq!(home.run(&["status"]).code, Some(0));
+    assert_eq!(home.run(&["notify", "Title", "Body"]).code, Some(0));
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.finish().0, Some(0));
+    assert!(home.sockets().join("agentd.sock").exists() && home.sockets().join("control.sock").exists());
 }
 
 #[cfg(target_os = "linux")]

@@ -29,7 +29,8 @@ Examples:
   SKALD_AGENTD_RELAY_URL=wss://relay.example/v1/ws skald-agentd run
   skald-agentd run --config ./config.toml --log-level debug
 
-Then `skaldctl pair` pairs a phone. SIGHUP reads the settings again; SIGTERM and Ctrl-C stop the daemon.";
+Then `skaldctl pair` pairs a phone.
+SIGHUP reads the settings again; SIGTERM and Ctrl-C stop the daemon.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -64,8 +65,9 @@ Environment:
   SKALD_AGENTD_DIR        folder of the sockets
   SKALD_AGENTD_STATE_DIR  folder of the seed and the database
   SKALD_AGENTD_CONFIG     settings file
-  SKALD_AGENTD_RELAY_URL, _QR_URL, _PAIRING_TTL, _REQUIRE_DEVICE_CONFIRMATION, _NOTIFY_DELAY_SECS, _WEB_PORT
-                          override the settings of the same name";
+  SKALD_AGENTD_<SETTING>  overrides a setting of the file: SKALD_AGENTD_RELAY_URL, …_QR_URL,
+                          …_PAIRING_TTL, …_REQUIRE_DEVICE_CONFIRMATION,
+                          …_NOTIFY_DELAY_SECS, …_WEB_PORT";
 
 fn main() -> ExitCode {
     match Cli::parse().command {
@@ -117,9 +119,9 @@ async fn run(options: &Run) -> anyhow::Result<()> {
     server.await.context("the socket server failed")?;
     drop(config);
     keeper.await.context("the keeper of the settings failed")?;
-    daemon.shutdown().await;
+    let stopped = daemon.shutdown().await.context("the daemon did not stop well");
     tracing::info!("stopped");
-    outcome
+    outcome.and(stopped)
 }
 
 /// Until a signal says stop, or the daemon cannot go on.

@@ -6,20 +6,20 @@ use clap::{Args, Parser, Subcommand};
 
 /// Talks to skald-agentd: pairs phones, shows what is pending, and asks a person from any script.
 #[derive(Debug, Parser)]
-#[command(name = "skaldctl", version, propagate_version = true, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "skaldctl", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(super) struct Cli {
-    /// Folder of the daemon's sockets
-    ///
-    /// Default: $SKALD_AGENTD_DIR, else the user's daemon in $XDG_RUNTIME_DIR/skald-agentd, else the machine's in
-    /// /run/skald-agentd.
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Folder of the daemon's sockets (default: $SKALD_AGENTD_DIR, else the user's daemon, else the machine's)
+    #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub(super) dir: Option<PathBuf>,
     /// Print JSON, for programs
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     pub(super) json: bool,
     #[command(subcommand)]
     pub(super) command: Command,
 }
+
+/// Heading of the options that every command has.
+const COMMON: &str = "Common options";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,8 @@ Examples:
   skaldctl ask question \"Which branch?\" --suggest main --suggest next
   password=$(skaldctl ask secret \"Password of deploy@host\")
 
-Exit codes: 0 done, approved or answered; 1 rejected or declined; 2 trouble; 3 timed out; 130 interrupted.";
+Exit codes: 0 done, approved or answered; 1 rejected or declined; 2 trouble; 3 timed out;
+130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -88,9 +89,7 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct Pair {
-    /// Authorize the device without asking
-    ///
-    /// The person's comparison of the fingerprints is what keeps a relay from slipping in a device of its own.
+    /// Authorize the device without asking, and so without a person's comparison of fingerprints
     #[arg(long)]
     pub(super) yes: bool,
     /// How long the code is valid, in seconds, at most 600 (default: the setting pairing_ttl)
@@ -110,9 +109,11 @@ Examples:
   skaldctl pair --ttl 60 --png code.png
   skaldctl --json pair --yes
 
-With --json the first line is the content of the code, and each further line an event; nobody is asked, and it waits
-until the device is authorized or revoked, here (--yes) or elsewhere.
-Exit codes: 0 authorized, 1 not authorized, 2 trouble, 3 no device came in time, 130 interrupted (the code is void).";
+The comparison of fingerprints is what keeps a relay from slipping in a device of its own.
+With --json the first line is the content of the code, and each further line an event; nobody
+is asked, and it waits until the device is authorized or revoked, here (--yes) or elsewhere.
+Exit codes: 0 authorized, 1 not authorized, 2 trouble, 3 no device came in time,
+130 interrupted (the code is void then).";
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum Devices {
@@ -229,19 +230,19 @@ Examples:
   password=$(skaldctl ask secret \"Password of deploy@host\" --field password)
 
 Exit codes: 0 approved or answered, 1 rejected or declined, 2 trouble, 3 timed out, 130 interrupted.
-Ctrl-C, the end of the time, and the end of this program in any way withdraw the question.";
+The end of the time, Ctrl-C, and the end of this program in any way withdraw the question.";
 
 const APPROVAL: &str = "\
 Examples:
   skaldctl ask approval --tool deploy --summary \"Deploy to production?\" -- target=prod
-  skaldctl ask approval --tool rm --summary \"Delete 3 files?\" -- dir=/srv/old 'files:=[\"a\",\"b\",\"c\"]' force:=true
+  skaldctl ask approval --tool rm --summary \"Delete?\" -- dir=/old 'files:=[\"a\",\"b\"]' force:=true
 
 KEY=TEXT gives {\"KEY\": \"TEXT\"}; KEY:=JSON takes any JSON value, its numbers as they are written.
 Prints `approved`, or `rejected` with the reason.";
 
 const QUESTION: &str = "\
 Example:
-  branch=$(skaldctl ask question \"Which branch?\" --context \"Release 1.4\" --suggest main --suggest next)";
+  branch=$(skaldctl ask question \"Which branch?\" --suggest main --suggest next)";
 
 const SECRET: &str = "\
 Example:

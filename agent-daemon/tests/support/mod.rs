@@ -29,6 +29,11 @@ pub(crate) enum Stream {
 impl Running {
     pub(crate) fn start(mut command: Command, stream: Stream) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self::with_streams(command, stream)
+    }
+
+    /// The other streams are the caller's.
+    pub(crate) fn with_streams(mut command: Command, stream: Stream) -> Self {
         match stream {
             Stream::Out => command.stdout(Stdio::piped()),
             Stream::Err => command.stderr(Stdio::piped()),
