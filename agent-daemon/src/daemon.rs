@@ -15,7 +15,9 @@ use skald_link::Clock;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use zeroize::Zeroizing;
 
-use crate::hub::api::{ApiError, Command, HOST_CALL_QUEUE, HostCall, HostSession, HubHandle, Inbox, SessionId, Settings};
+use crate::hub::api::{
+    ApiError, Command, HOST_CALL_QUEUE, HostCall, HostSession, HubHandle, Inbox, SessionId, Settings,
+};
 use crate::hub::effects::{Effect, Step};
 use crate::hub::events::{EVENT_QUEUE, Event};
 use crate::hub::{Ctx, Hub, Input, Names, Now, RelayInput};
@@ -77,7 +79,8 @@ impl Daemon {
         let (handle, inbox) = HubHandle::new();
         let (stop, stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DaemonError::Thread)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DaemonError::Thread)?;
         let run = move || {
             let result = runtime.block_on(async {
                 let mut core = Core::new(names, settings, opened, Connection::new(seed), inbox);
@@ -154,7 +157,8 @@ impl Core {
         loop {
             self.settle()?;
             let now = self.now();
-            let deadline = [self.hub.deadline(now), self.relay.deadline(), self.reconnect_at].into_iter().flatten().min();
+            let deadline =
+                [self.hub.deadline(now), self.relay.deadline(), self.reconnect_at].into_iter().flatten().min();
             let clock = self.clock;
             tokio::select! {
                 _ = &mut stop => break,

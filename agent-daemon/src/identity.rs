@@ -44,7 +44,9 @@ pub enum SeedError {
         len: u64,
     },
     /// Others can read it.
-    #[error("{path} can be read by others (mode {mode:03o}): chmod 600 it, and if they may have read it, start a new identity")]
+    #[error(
+        "{path} can be read by others (mode {mode:03o}): chmod 600 it, and if they may have read it, start a new identity"
+    )]
     Mode {
         /// The seed file.
         path: PathBuf,

@@ -212,9 +212,7 @@ impl Connection {
             }
             Event::Authorized { .. } => RelayInput::Authorized,
             Event::PairingReady { ttl } => RelayInput::PairingReady { ttl },
-            Event::ClientPaired { ed25519, x25519, platform } => {
-                RelayInput::ClientPaired { ed25519, x25519, platform }
-            }
+            Event::ClientPaired { ed25519, x25519, platform } => RelayInput::ClientPaired { ed25519, x25519, platform },
             Event::Message { .. } if self.rejecting => return None,
             Event::Message { receipt, body, .. } => {
                 let (from, counter) = (receipt.from, receipt.counter);

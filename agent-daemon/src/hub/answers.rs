@@ -11,7 +11,9 @@ use skald_common::ids::Ed25519Public;
 use skald_common::payload::{Decision, ElicitationAction, Outcome};
 use skald_common::peer::Millis;
 
-use super::api::{AnswerContent, AnsweringDevice, ApiError, CallId, CallOutcome, HostRequest, ResolveParams, SessionId};
+use super::api::{
+    AnswerContent, AnsweringDevice, ApiError, CallId, CallOutcome, HostRequest, ResolveParams, SessionId,
+};
 use super::durable::{AnswerRow, Answerer, Write};
 use super::events::Event;
 use super::hosts::{Call, Held};
@@ -175,7 +177,9 @@ impl Hub {
         let mut matching = self.pending().filter(|held| !id.is_empty() && held.row.item.id.starts_with(id));
         match (matching.next(), matching.count()) {
             (Some(held), 0) => Ok(held),
-            (Some(_), _) => Err(ApiError::InvalidParams("more than one pending item has such an id: give more of it".into())),
+            (Some(_), _) => {
+                Err(ApiError::InvalidParams("more than one pending item has such an id: give more of it".into()))
+            }
             (None, _) => Err(ApiError::NoSuchItem),
         }
     }
@@ -217,14 +221,10 @@ impl Hub {
     }
 
     /// The host has answered `inbox.resolve`.
-    pub(super) fn resolve_done(
-        &mut self,
-        ctx: &Ctx<'_>,
-        call: (SessionId, CallId),
-        item: &str,
-        outcome: &CallOutcome,
-    ) {
-        let Some(answer) = self.answers.waiting.get_mut(item).filter(|answer| answer.call == Some(call)) else { return };
+    pub(super) fn resolve_done(&mut self, ctx: &Ctx<'_>, call: (SessionId, CallId), item: &str, outcome: &CallOutcome) {
+        let Some(answer) = self.answers.waiting.get_mut(item).filter(|answer| answer.call == Some(call)) else {
+            return;
+        };
         answer.call = None;
         match outcome {
             CallOutcome::Resolved(_) => {
@@ -284,8 +284,7 @@ impl Hub {
         let mut before = std::mem::take(&mut self.answers.waiting);
         for row in rows {
             let old = before.remove(&row.item);
-            let (call, refusals, not_before) =
-                old.map_or((None, 0, 0), |old| (old.call, old.refusals, old.not_before));
+            let (call, refusals, not_before) = old.map_or((None, 0, 0), |old| (old.call, old.refusals, old.not_before));
             self.answers.waiting.insert(row.item.clone(), Answer { row, call, refusals, not_before });
         }
         // Held in memory alone: they stay, as long as their items do.
@@ -302,7 +301,8 @@ impl Hub {
 
     pub(super) fn answers_deadline(&self, now: Now) -> Option<Millis> {
         let drops = self.answers.waiting.values().map(|answer| now.mono_at(answer.row.by.at + MAX_AGE_MS + 1));
-        let retries = self.answers.waiting.values().filter(|answer| answer.call.is_none() && answer.not_before > now.mono);
+        let retries =
+            self.answers.waiting.values().filter(|answer| answer.call.is_none() && answer.not_before > now.mono);
         drops.chain(retries.map(|answer| answer.not_before)).min()
     }
 
@@ -327,13 +327,8 @@ impl Hub {
         for id in retries {
             self.deliver(ctx, &id);
         }
-        let forgotten: Vec<ItemId> = self
-            .answers
-            .decided
-            .iter()
-            .filter(|(_, by)| old(by, DECIDED_LIFE_MS))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let forgotten: Vec<ItemId> =
+            self.answers.decided.iter().filter(|(_, by)| old(by, DECIDED_LIFE_MS)).map(|(id, _)| id.clone()).collect();
         for id in forgotten {
             self.forget_decision(&id);
         }

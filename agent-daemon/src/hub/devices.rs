@@ -161,7 +161,6 @@ impl Devices {
         self.authorized().map(|device| device.row.ed25519).collect()
     }
 
-
     pub(crate) fn is_lost(&self) -> bool {
         self.origin == Origin::Lost
     }
@@ -290,8 +289,14 @@ impl Hub {
     pub(super) fn revoke(&mut self, ctx: &mut Ctx<'_>, prefix: &str, reply: Responder<Applied>) {
         match self.devices.find(prefix) {
             Ok(key) => {
+                let listed = self.devices.get(&key).is_some_and(Device::is_authorized);
                 self.remove_device(key);
-                self.reply_when_applied(ctx.now, reply);
+                if listed {
+                    self.reply_when_applied(ctx.now, reply);
+                } else {
+                    // The relay was never told of it: there is nothing to take back.
+                    self.reply(reply, Ok(Applied { applied: true }));
+                }
             }
             Err(error) => self.reply(reply, Err(error)),
         }
@@ -507,7 +512,8 @@ impl Hub {
 
     pub(super) fn devices_timeouts(&mut self, ctx: &Ctx<'_>) {
         let now = ctx.now;
-        let (late, waiting) = std::mem::take(&mut self.devices.waiting).into_iter().partition(|(at, _)| *at <= now.mono);
+        let (late, waiting) =
+            std::mem::take(&mut self.devices.waiting).into_iter().partition(|(at, _)| *at <= now.mono);
         self.devices.waiting = waiting;
         for (_, reply) in Vec::from_iter::<Vec<(Millis, Responder<Applied>)>>(late) {
             self.reply(reply, Ok(Applied { applied: false }));

@@ -107,22 +107,6 @@ pub(crate) struct Durable {
     pub(crate) window: Option<WindowRow>,
 }
 
-impl Durable {
-    /// Nothing yet.
-    pub(crate) const fn empty(origin: Origin) -> Self {
-        Self {
-            origin,
-            high_water: 0,
-            devices: Vec::new(),
-            items: Vec::new(),
-            sights: Vec::new(),
-            answers: Vec::new(),
-            decided: Vec::new(),
-            window: None,
-        }
-    }
-}
-
 /// One change.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Write {

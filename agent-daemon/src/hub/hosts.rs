@@ -66,10 +66,8 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn status(&self) -> Vec<HostStatus> {
-        let status = |session: &Session| HostStatus {
-            name: session.hello.name.clone(),
-            version: session.hello.version.clone(),
-        };
+        let status =
+            |session: &Session| HostStatus { name: session.hello.name.clone(), version: session.hello.version.clone() };
         self.sessions.values().map(status).collect()
     }
 

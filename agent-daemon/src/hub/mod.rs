@@ -348,7 +348,9 @@ impl Hub {
             );
         }
         if !now.is_trusted() {
-            notices.push("this machine's clock is behind the date of this version: the age of answers is not checked".into());
+            notices.push(
+                "this machine's clock is behind the date of this version: the age of answers is not checked".into(),
+            );
         }
         notices
     }

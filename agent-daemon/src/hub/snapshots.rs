@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn the_fullest_inbox_fits_with_the_newest_left_out_and_counted() {
         let label = "ü".repeat(200);
-        let item = |id| {
+        let item = |id: usize| {
             let fields = format!(r#""question":"{}","agent_label":"{label}""#, noise(2000));
             item(Kind::Clarification, 1_000_000_000 + id, &fields)
         };

@@ -74,7 +74,7 @@ impl BackupFile {
             return Err(invalid("it belongs to another identity".into()));
         }
         let devices = document.devices.into_iter().map(Entry::into_row).collect();
-        let content = Backup { high_water: document.high_water, devices };
+        let content = Backup { high_water: document.high_water.min(i64::MAX.unsigned_abs()), devices };
         Ok(Some(Saved { generation: document.generation, content }))
     }
 
@@ -123,6 +123,8 @@ impl Entry {
     }
 
     fn into_row(self) -> DeviceRow {
+        // Marks are compared as SQLite's signed integers; no real one is beyond them.
+        let mark = |counter: u64| counter.min(i64::MAX.unsigned_abs());
         DeviceRow {
             ed25519: self.ed25519_pub,
             x25519: self.x25519_pub,
@@ -131,7 +133,7 @@ impl Entry {
             info: self.device_info,
             paired_at: self.paired_at,
             last_seen: None,
-            reserved: self.reserved,
+            reserved: mark(self.reserved),
             received: self.received,
             // What it shows is not known any more.
             stale: true,

@@ -51,7 +51,9 @@ pub enum StoreError {
         known: i64,
     },
     /// It belongs to another seed.
-    #[error("{path} belongs to another identity than the seed beside it: put the right seed back, or move the file away")]
+    #[error(
+        "{path} belongs to another identity than the seed beside it: put the right seed back, or move the file away"
+    )]
     OtherIdentity {
         /// The database.
         path: PathBuf,
@@ -164,7 +166,8 @@ impl Store {
     fn load_backup(&mut self, saved: &backup::Saved) -> Result<(), StoreError> {
         let keep = saved.content.devices.iter().map(|device| device.ed25519).collect::<Vec<_>>();
         let transaction = self.db.transaction()?;
-        for device in read::devices(&transaction)? {
+        let before = read::devices(&transaction)?;
+        for device in &before {
             // What has paired since a loss is in no backup, and waits for its owner's OK.
             let pairs_anew = self.origin == Origin::Lost && device.state == crate::hub::api::DeviceState::Pending;
             if !keep.contains(&device.ed25519) && !pairs_anew {
@@ -172,7 +175,15 @@ impl Store {
             }
         }
         for device in &saved.content.devices {
-            write::apply(&transaction, &Write::PutDevice(device.clone()))?;
+            let mut device = device.clone();
+            // The backup follows changes of the devices, not each message: counters may be further on here.
+            if let Some(known) =
+                before.iter().find(|known| known.x25519 == device.x25519 && known.ed25519 == device.ed25519)
+            {
+                device.received = device.received.max(known.received);
+                device.reserved = device.reserved.max(known.reserved);
+            }
+            write::apply(&transaction, &Write::PutDevice(device))?;
         }
         write::raise_high_water(&transaction, saved.content.high_water)?;
         write::set_generation(&transaction, saved.generation + 1)?;

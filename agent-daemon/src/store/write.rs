@@ -126,8 +126,10 @@ pub(super) fn apply(db: &Connection, write: &Write) -> Result<(), StoreError> {
             db.prepare_cached("DELETE FROM answers WHERE item = ?1")?.execute([item])?;
         }
         Write::PutDecided(item, by) => {
-            db.prepare_cached("INSERT OR REPLACE INTO decided (item, device, name, payload_id, at) VALUES (?1, ?2, ?3, ?4, ?5)")?
-                .execute(params![item, by.device.as_bytes(), by.name, by.payload_id, int(by.at)])?;
+            db.prepare_cached(
+                "INSERT OR REPLACE INTO decided (item, device, name, payload_id, at) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![item, by.device.as_bytes(), by.name, by.payload_id, int(by.at)])?;
         }
         Write::RemoveDecided(item) => {
             db.prepare_cached("DELETE FROM decided WHERE item = ?1")?.execute([item])?;

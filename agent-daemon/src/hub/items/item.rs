@@ -359,9 +359,17 @@ mod tests {
             (Kind::Approval, r#"{"request_id":1,"summary":"s"}"#, "item: tool_name is missing"),
             (Kind::Approval, r#"{"request_id":1,"tool_name":"t","summary":3}"#, "item: summary must be a string"),
             (Kind::Approval, r#"{"request_id":1,"tool_name":"t","tool_name":"u","summary":"s"}"#, "twice"),
-            (Kind::Clarification, r#"{"request_id":1,"question":"q","suggested_answers":[1]}"#, "suggested_answers must"),
+            (
+                Kind::Clarification,
+                r#"{"request_id":1,"question":"q","suggested_answers":[1]}"#,
+                "suggested_answers must",
+            ),
             (Kind::Clarification, r#"{"request_id":1,"question":"q","created_at":-1}"#, "created_at must be"),
-            (Kind::Elicitation, r#"{"request_id":1,"server_name":"s","message":"m","sensitive":true}"#, "is_confirmation"),
+            (
+                Kind::Elicitation,
+                r#"{"request_id":1,"server_name":"s","message":"m","sensitive":true}"#,
+                "is_confirmation",
+            ),
         ] {
             let error = read(kind, json).unwrap_err();
             assert!(matches!(error, ApiError::InvalidParams(_)) && error.to_string().contains(expected), "{error}");
