@@ -115,7 +115,7 @@ pub(super) struct InboxArgs {
 #[derive(Debug, Args)]
 pub(super) struct ItemArgs {
     /// Id of a pending item, or its beginning
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub(super) id: String,
     /// Show what is known here, without connecting
     #[arg(long)]
@@ -132,7 +132,7 @@ pub(super) struct WatchArgs {
 #[derive(Debug, Args)]
 pub(super) struct ApproveArgs {
     /// Id of a pending approval, or its beginning
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub(super) id: String,
     /// Let similar calls pass for so many seconds as well; 0 for the entire run of the agent
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(0..=MAX_BYPASS_SECS))]
@@ -145,7 +145,7 @@ pub(super) struct ApproveArgs {
 #[derive(Debug, Args)]
 pub(super) struct RejectArgs {
     /// Id of a pending approval, or its beginning
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub(super) id: String,
     /// Why, for the agent
     #[arg(long, value_name = "TEXT")]
@@ -155,10 +155,10 @@ pub(super) struct RejectArgs {
 #[derive(Debug, Args)]
 pub(super) struct AnswerArgs {
     /// Id of a pending question, or its beginning
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub(super) id: String,
     /// The answer, or - to read it from standard input; asked for on a terminal if left out
-    #[arg(value_name = "TEXT", conflicts_with = "choice")]
+    #[arg(value_name = "TEXT", conflicts_with = "choice", allow_negative_numbers = true)]
     pub(super) text: Option<String>,
     /// Give the N-th suggested answer
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -168,7 +168,7 @@ pub(super) struct AnswerArgs {
 #[derive(Debug, Args)]
 pub(super) struct ReplyArgs {
     /// Id of a pending prompt, or its beginning
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub(super) id: String,
     /// Refuse the prompt
     #[arg(long, conflicts_with = "cancel")]
@@ -214,6 +214,16 @@ mod tests {
             let cli = Cli::try_parse_from(line).unwrap();
             assert_eq!((cli.global.profile.as_str(), cli.global.json), ("w", true));
         }
+    }
+
+    #[test]
+    fn an_id_may_look_like_an_option_and_an_answer_like_a_number() {
+        let parse = |line: &[&str]| Cli::try_parse_from([&["skald-phone"], line].concat());
+        let Command::Reply(args) = parse(&["reply", "--decline.b301", "--decline"]).unwrap().command else { panic!() };
+        assert_eq!((args.id.as_str(), args.decline), ("--decline.b301", true));
+        let Command::Answer(args) = parse(&["answer", "-q", "-5"]).unwrap().command else { panic!() };
+        assert_eq!((args.id.as_str(), args.text.as_deref()), ("-q", Some("-5")));
+        assert!(parse(&["answer", "q", "--chioce"]).is_err(), "a mistyped option is no answer");
     }
 
     #[test]
