@@ -28,6 +28,9 @@ pub struct RawPhone {
     seed: Seed,
     qr: PairingQr,
     driver: Option<Driver>,
+    /// Payloads that came while an ack was awaited, and acks that came while something else was.
+    waiting: VecDeque<Value>,
+    acks: Vec<Value>,
 }
 
 /// The engine on its socket; it moves only while something is awaited from it.
@@ -96,7 +99,7 @@ impl RawPhone {
             }
         }
         driver.link.finish().await;
-        Ok(Self { seed, qr, driver: None })
+        Ok(Self { seed, qr, driver: None, waiting: VecDeque::new(), acks: Vec::new() })
     }
 
     /// Its seed, for a twin of it.
@@ -207,12 +210,19 @@ impl RawPhone {
         self.payloads_until(kind, fits).await.pop().expect("it ends with the one awaited")
     }
 
-    /// All payloads up to the next of this kind that fits, which is the last.
+    /// All payloads up to the next of this kind that fits, which is the last. Acks are kept apart.
     pub async fn payloads_until(&mut self, kind: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
         let search = async {
             let mut payloads = Vec::new();
             loop {
-                let payload = self.any_payload().await;
+                let payload = match self.waiting.pop_front() {
+                    Some(payload) => payload,
+                    None => self.any_payload().await,
+                };
+                if payload["kind"] == "ack" {
+                    self.acks.push(payload);
+                    continue;
+                }
                 let found = payload["kind"] == kind && fits(&payload);
                 payloads.push(payload);
                 if found {
@@ -245,9 +255,22 @@ impl RawPhone {
         update[list][0].clone()
     }
 
-    /// The daemon's ack of this payload.
+    /// The daemon's ack of this payload, whether it came already or comes.
     pub async fn ack(&mut self, id: &str) -> Value {
-        self.payload_where("ack", |ack| ack["ref_id"] == id).await
+        let search = async {
+            loop {
+                if let Some(at) = self.acks.iter().position(|ack| ack["ref_id"] == id) {
+                    return self.acks.remove(at);
+                }
+                let payload = self.any_payload().await;
+                if payload["kind"] == "ack" {
+                    self.acks.push(payload);
+                } else {
+                    self.waiting.push_back(payload);
+                }
+            }
+        };
+        within("an ack", search).await
     }
 
     /// Asks for the inbox, live, and waits for a snapshot that was made after.

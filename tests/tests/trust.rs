@@ -23,14 +23,27 @@ async fn nothing_else_reached(host: &mut Host, phone: &mut RawPhone) {
     assert_eq!(host.answered().await["request_id"], marker.as_str());
 }
 
+/// Ends a phone's connection and waits until the daemon knows: what it is sent now is stored, in its short form.
+async fn send_away(world: &mut World, phone: &mut RawPhone) {
+    phone.disconnect().await;
+    let key = phone.key().to_hex();
+    let away = |devices: &Value| {
+        let devices = devices.as_array().expect("a list");
+        devices.iter().any(|device| device["pubkey"] == key.as_str() && device["online"] == false)
+    };
+    world.control.until("the phone to be away", "devices.list", away).await;
+}
+
 #[tokio::test]
 async fn an_approval_whose_arguments_did_not_reach_the_phone_is_not_approved() {
     let mut world = World::new().await;
     let mut host = world.host("skald").await;
     let mut phone = world.raw_phone("Ann").await;
+    send_away(&mut world, &mut phone).await;
     let command = long_text(6_000);
     host.request("approval", &Host::approval(7, "Run it", &json!({"command": command}))).await;
 
+    phone.connect().await;
     let item = phone.item("approvals").await;
     assert!(item.get("arguments").is_none(), "left out so that a push stays readable");
     let tap = phone.decide(&item["request_id"], "approved").await;
@@ -53,11 +66,13 @@ async fn the_content_that_one_phone_has_seen_does_not_count_for_another() {
     let mut host = world.host("skald").await;
     let mut reader = world.raw_phone("Reader").await;
     let mut blind = world.raw_phone("Blind").await;
+    send_away(&mut world, &mut blind).await;
     host.request("approval", &Host::approval(1, "Run it", &json!({"command": long_text(6_000)}))).await;
-    let item = blind.item("approvals").await;
-    let full = reader.inbox().await;
-    assert!(full["approvals"][0].get("arguments").is_some(), "asked for, everything is shown");
+    let has_arguments = |update: &Value| update["approvals"][0].get("arguments").is_some();
+    reader.payload_where("inbox_update", has_arguments).await;
 
+    blind.connect().await;
+    let item = blind.item("approvals").await;
     let tap = blind.decide(&item["request_id"], "approved").await;
     assert_eq!(blind.ack(&tap).await["outcome"], "not_shown");
     let tap = reader.decide(&item["request_id"], "approved").await;
@@ -70,7 +85,9 @@ async fn what_was_not_shown_in_full_may_still_be_rejected() {
     let mut world = World::new().await;
     let mut host = world.host("skald").await;
     let mut phone = world.raw_phone("Ann").await;
+    send_away(&mut world, &mut phone).await;
     host.request("approval", &Host::approval(1, "Run it", &json!({"command": long_text(6_000)}))).await;
+    phone.connect().await;
     let item = phone.item("approvals").await;
     assert!(item.get("arguments").is_none());
     phone.decide(&item["request_id"], "rejected").await;
@@ -78,18 +95,35 @@ async fn what_was_not_shown_in_full_may_still_be_rejected() {
 }
 
 #[tokio::test]
+async fn a_connected_phone_gets_the_whole_content_without_asking() {
+    let mut world = World::new().await;
+    let host = world.host("skald").await;
+    let mut phone = world.raw_phone("Ann").await;
+    let command = long_text(6_000);
+    host.request("approval", &Host::approval(1, "Run it", &json!({"command": command}))).await;
+    let has_arguments = |update: &Value| update["approvals"][0]["arguments"]["command"] == command.as_str();
+    phone.payload_where("inbox_update", has_arguments).await;
+}
+
+#[tokio::test]
 async fn what_fits_no_message_is_shown_with_a_note_and_cannot_be_approved_there() {
     let mut world = World::new().await;
     let mut host = world.host("skald").await;
     let mut phone = world.raw_phone("Ann").await;
+    send_away(&mut world, &mut phone).await;
     for n in 0..6 {
         let item = Host::approval(n, "Run it", &json!({"n": n, "command": long_text(200_000)}));
         host.request("approval", &item).await;
     }
+    phone.connect().await;
     let update = phone.inbox().await;
     assert_eq!(update["badge"], 6);
-    let (whole, cut): (Vec<Value>, Vec<Value>) =
-        update["approvals"].as_array().expect("a list").iter().cloned().partition(|i| i.get("arguments").is_some());
+    let (whole, cut): (Vec<Value>, Vec<Value>) = update["approvals"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .cloned()
+        .partition(|item| item.get("arguments").is_some());
     assert!(!whole.is_empty() && !cut.is_empty(), "{} whole, {} cut", whole.len(), cut.len());
     assert!(cut.iter().all(|item| item["detail"].as_str().is_some_and(|detail| !detail.is_empty())), "a note says why");
     let tap = phone.decide(&cut[0]["request_id"], "approved").await;
