@@ -90,11 +90,11 @@ fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
     let home = Home::new();
     let path = home.path("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let mut command = run(&home);
     command.env("NOTIFY_SOCKET", &path);
     let daemon = Running::start(command, Stream::Err);
-    let mut told = || {
+    let told = || {
         let mut buffer = [0; 64];
         let count = socket.recv(&mut buffer).expect("a message");
         String::from_utf8_lossy(&buffer[..count]).trim().to_owned()

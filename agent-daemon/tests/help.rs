@@ -12,7 +12,8 @@ fn check(program: &str, file: &str, pages: &[&[&str]]) {
         assert!(output.status.success(), "{page:?}");
         let help = String::from_utf8(output.stdout).expect("UTF-8");
         let name = Path::new(program).file_name().and_then(|name| name.to_str()).expect("a name");
-        text.push_str(&format!("$ {} --help\n{help}\n", [&[name], *page].concat().join(" ")));
+        let line = [&[name], *page].concat().join(" ");
+        text.extend(["$ ", &line, " --help\n", &help, "\n"]);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help").join(file);
     if std::env::var_os("UPDATE_HELP").is_some() {

@@ -37,7 +37,10 @@ fn an_approval_ends_with_0_if_approved_and_1_if_rejected() {
 
     let (asked, _) = ask_and_answer(&[&APPROVAL[..], &["--json"]].concat(), &["approve", "--bypass", "60"], "");
     let answer = asked.json();
-    assert_eq!((&answer["decision"], &answer["bypass_secs"], &answer["device"]["name"]), (&json!("approved"), &json!(60), &json!("skaldctl")));
+    assert_eq!(
+        (&answer["decision"], &answer["bypass_secs"], &answer["device"]["name"]),
+        (&json!("approved"), &json!(60), &json!("skaldctl"))
+    );
 }
 
 #[test]
@@ -184,7 +187,11 @@ fn without_a_daemon_it_says_where_it_looked_and_how_to_start_one() {
     let home = Home::new();
     for arguments in [&["status"][..], &["ask", "question", "Anyone?"], &["--json", "devices"]] {
         let finished = home.run(arguments);
-        assert_eq!((finished.code, finished.out.as_str(), finished.err.lines().count()), (Some(2), "", 1), "{finished:?}");
+        assert_eq!(
+            (finished.code, finished.out.as_str(), finished.err.lines().count()),
+            (Some(2), "", 1),
+            "{finished:?}"
+        );
         let socket = if arguments[0] == "ask" { "agentd.sock" } else { "control.sock" };
         let path = home.sockets().join(socket).display().to_string();
         assert!(finished.err.contains("the daemon is not running") && finished.err.contains(&path), "{finished:?}");

@@ -45,7 +45,7 @@ enum Command {
 struct Run {
     /// Settings file
     ///
-    /// Default: $SKALD_AGENTD_CONFIG, else ~/.config/skald-agentd/config.toml, or /etc/skald-agentd/config.toml with
+    /// Default: `$SKALD_AGENTD_CONFIG`, else ~/.config/skald-agentd/config.toml, or /etc/skald-agentd/config.toml with
     /// --system. It need not exist.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

@@ -283,10 +283,7 @@ mod tests {
         let file = file("");
         let env = |name: &str| (name == "SKALD_AGENTD_PAIRING_TTL").then(|| OsString::from("soon"));
         let error = ConfigStore::open(&file.path, &env).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "environment variable SKALD_AGENTD_PAIRING_TTL: must be a whole number from 1 to 600"
-        );
+        assert_eq!(error, "environment variable SKALD_AGENTD_PAIRING_TTL: must be a whole number from 1 to 600");
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl Keeper {
         while let Some(request) = self.requests.recv().await {
             let (outcome, responder) = match request {
                 Request::Get(responder) => (Ok(self.store.current().clone()), responder),
-                Request::Set(changes, responder) => (self.change(|store| store.set(&changes).cloned()).await, responder),
+                Request::Set(changes, responder) => {
+                    (self.change(|store| store.set(&changes).cloned()).await, responder)
+                }
                 Request::Reload(responder) => (self.change(|store| store.reload().cloned()).await, responder),
             };
             // Whoever asked may be gone; what was done stays done.

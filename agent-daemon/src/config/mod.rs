@@ -211,9 +211,9 @@ fn check_url(url: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn wrong(setting: Setting, value: Value) -> String {
+    fn wrong(setting: Setting, value: &Value) -> String {
         let mut config = Config::default();
-        let error = config.set(setting, &value).expect_err("accepted");
+        let error = config.set(setting, value).expect_err("accepted");
         assert_eq!(config, Config::default());
         error.to_string()
     }
@@ -234,14 +234,18 @@ mod tests {
             (Setting::PairingTtl, Value::Integer(0), "pairing_ttl: must be a whole number from 1 to 600"),
             (Setting::PairingTtl, Value::Integer(601), "pairing_ttl: must be a whole number from 1 to 600"),
             (Setting::PairingTtl, Value::Boolean(true), "pairing_ttl: must be a whole number"),
-            (Setting::RequireDeviceConfirmation, Value::Integer(1), "require_device_confirmation: must be true or false"),
+            (
+                Setting::RequireDeviceConfirmation,
+                Value::Integer(1),
+                "require_device_confirmation: must be true or false",
+            ),
             (Setting::RequireDeviceConfirmation, text("maybe"), "require_device_confirmation: must be true or false"),
             (Setting::NotifyDelaySecs, Value::Integer(-1), "notify_delay_secs: must be a whole number from 0 to 86400"),
             (Setting::NotifyDelaySecs, Value::Other, "notify_delay_secs: must be a whole number"),
             (Setting::WebPort, Value::Integer(65_536), "web_port: must be a whole number from 1 to 65535"),
             (Setting::WebPort, Value::Integer(0), "web_port: must be a whole number from 1 to 65535"),
         ] {
-            let error = wrong(setting, value.clone());
+            let error = wrong(setting, &value);
             assert!(error.starts_with(expected), "{value:?}: {error}");
         }
         let error = Setting::by_name("relay-url").unwrap_err().to_string();

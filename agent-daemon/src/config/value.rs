@@ -37,7 +37,7 @@ impl Value {
 
     pub(super) fn number<T>(&self, least: T, most: T) -> Result<T, String>
     where
-        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+        T: TryFrom<i64> + PartialOrd + Copy + std::fmt::Display,
     {
         let number = match self {
             Self::Integer(number) => Some(*number),

@@ -5,7 +5,7 @@ use serde_json::json;
 use skald_common::payload::{Decision, ElicitationAction, SecretObject};
 
 use super::args::Answer;
-use super::{Exit, Failure, Session, inbox, prompt};
+use super::{Exit, Failure, Session, inbox, output, prompt};
 
 /// Parameters of `inbox.answer`.
 #[derive(Default, Serialize)]
@@ -34,7 +34,7 @@ pub(super) async fn run(session: &Session, id: &str, answer: Answer) -> Result<E
         Answer::Text { answer } => Params { answer: Some(answer), ..empty },
         Answer::Value => {
             let field = inbox::field_name(&mut client, id).await?;
-            let value = prompt::secret(&super::output::safe(&field)).await?;
+            let value = prompt::secret(&output::safe(&field)).await?;
             let content = Some(SecretObject::single(&field, value.as_str().to_owned()));
             Params { action: Some(ElicitationAction::Accept), content, ..empty }
         }

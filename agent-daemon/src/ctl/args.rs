@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "skaldctl", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(super) struct Cli {
-    /// Folder of the daemon's sockets (default: $SKALD_AGENTD_DIR, else the user's daemon, else the machine's)
+    /// Folder of the daemon's sockets (default: `$SKALD_AGENTD_DIR`, else the user's daemon, else the machine's)
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub(super) dir: Option<PathBuf>,
     /// Print JSON, for programs
@@ -92,7 +92,7 @@ pub(super) struct Pair {
     /// Authorize the device without asking, and so without a person's comparison of fingerprints
     #[arg(long)]
     pub(super) yes: bool,
-    /// How long the code is valid, in seconds, at most 600 (default: the setting pairing_ttl)
+    /// How long the code is valid, in seconds, at most 600 (default: the setting `pairing_ttl`)
     #[arg(long, value_name = "SECS")]
     pub(super) ttl: Option<u32>,
     /// Write the code as a PNG picture instead of to the terminal
@@ -293,7 +293,8 @@ mod tests {
 
     #[test]
     fn arguments_of_an_approval_stand_after_the_dashes() {
-        let line = ["skaldctl", "ask", "approval", "--tool", "t", "--summary", "s", "--timeout", "5", "--", "a=b", "--c=d"];
+        let line =
+            ["skaldctl", "ask", "approval", "--tool", "t", "--summary", "s", "--timeout", "5", "--", "a=b", "--c=d"];
         let Command::Ask(Ask { timeout: Some(5), what: What::Approval { arguments, .. }, .. }) =
             Cli::parse_from(line).command
         else {

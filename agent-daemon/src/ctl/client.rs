@@ -146,7 +146,9 @@ impl Client {
         let answer = async {
             loop {
                 match self.read().await? {
-                    Message::Reply(reply) if reply.id == Some(id) => return reply.outcome.map_err(ClientError::Refused),
+                    Message::Reply(reply) if reply.id == Some(id) => {
+                        return reply.outcome.map_err(ClientError::Refused);
+                    }
                     // An error without an id tells that the daemon could not read our line at all.
                     Message::Reply(reply) => reply.outcome.map(drop).map_err(ClientError::Refused)?,
                     Message::Call(call) => self.incoming.push_back(call),
@@ -189,9 +191,9 @@ impl Client {
     async fn read(&mut self) -> Result<Message, ClientError> {
         loop {
             if let Some(line) = self.lines.next_line() {
-                let message = line.map_err(|error| error.to_string()).and_then(|line| {
-                    Message::parse(&line).map_err(|error| error.message)
-                });
+                let message = line
+                    .map_err(|error| error.to_string())
+                    .and_then(|line| Message::parse(&line).map_err(|error| error.message));
                 return message.map_err(|what| ClientError::Unreadable { method: "a call".into(), what });
             }
             if !matches!(self.lines.fill(&mut self.stream).await, Ok(true)) && !self.lines.has_line() {

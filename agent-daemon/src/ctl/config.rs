@@ -8,9 +8,8 @@ use super::{Exit, Failure, Session};
 use crate::config::Setting;
 
 pub(super) async fn run(session: &Session, action: Config) -> Result<Exit, Failure> {
-    let known = |name: &str| {
-        Setting::by_name(name).map(Setting::name).map_err(|error| Failure::Usage(error.to_string()))
-    };
+    let known =
+        |name: &str| Setting::by_name(name).map(Setting::name).map_err(|error| Failure::Usage(error.to_string()));
     let (method, params, only) = match &action {
         Config::Get { name } => ("config.get", json!({}), name.as_deref().map(known).transpose()?),
         Config::Set { name, value } => ("config.set", json!({known(name)?: value}), Some(known(name)?)),
@@ -29,7 +28,9 @@ pub(super) async fn run(session: &Session, action: Config) -> Result<Exit, Failu
 }
 
 fn show(settings: &Map<String, Value>) -> String {
-    settings.iter().map(|(name, value)| format!("{} = {}\n", safe(name), plain(value))).collect()
+    let lines: Vec<String> =
+        settings.iter().map(|(name, value)| format!("{} = {}", safe(name), plain(value))).collect();
+    lines.join("\n")
 }
 
 fn plain(value: &Value) -> String {

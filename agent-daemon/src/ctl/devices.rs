@@ -80,18 +80,14 @@ fn show(devices: &[Device], now: u64) -> String {
             None => "never".to_owned(),
         };
         let state = if device.state == "pending" { "waiting" } else { &device.state };
-        let cells = [&short(&device.pubkey), state, &device.name, &device.platform, &seen, &device.fingerprint];
-        cells.map(|cell| safe(cell)).to_vec()
+        let key = short(&device.pubkey);
+        let cells = [key.as_str(), state, &device.name, &device.platform, &seen, &device.fingerprint];
+        cells.map(safe).to_vec()
     });
     table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
 }
 
-async fn change(
-    session: &Session,
-    method: &str,
-    params: serde_json::Value,
-    what: &str,
-) -> Result<Exit, Failure> {
+async fn change(session: &Session, method: &str, params: serde_json::Value, what: &str) -> Result<Exit, Failure> {
     let mut client = session.control().await?;
     let text = client.call_text(method, &params).await?;
     session.output.either(&text, || {

@@ -71,11 +71,11 @@ fn show_entry(entry: &Entry, now: u64) -> String {
     let item: Item = parse_params(entry.item.get()).unwrap_or_default();
     let age = ago(entry.created_at, now);
     let from = [item.agent_label.as_deref().unwrap_or_default(), &entry.host].map(safe);
-    let mut text = format!("{}  {} from {} ({}), {age}\n", safe(&entry.id), safe(&entry.kind), from[0], from[1]);
+    let mut lines = vec![format!("{}  {} from {} ({}), {age}\n", safe(&entry.id), safe(&entry.kind), from[0], from[1])];
     let mut part = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
             let block = safe_block(value, "             ");
-            text.push_str(&format!("  {name:<10} {}\n", block.trim()));
+            lines.push(format!("  {name:<10} {}\n", block.trim()));
         }
     };
     part("tool", item.tool_name.as_deref());
@@ -88,7 +88,7 @@ fn show_entry(entry: &Entry, now: u64) -> String {
     part("for", item.server_name.as_deref());
     part("prompt", item.message.as_deref());
     part("value", item.field_name.as_deref());
-    text
+    lines.concat()
 }
 
 /// Indented, unless that would change a number.

@@ -137,22 +137,22 @@ impl Session {
     /// The owner's socket.
     async fn control(&self) -> Result<Client, Failure> {
         let client = Client::connect(Socket::Control, self.dir.as_deref(), &client::Hello::new("skaldctl")).await?;
-        self.warn_of_other_version(&client);
+        warn_of_other_version(&client);
         Ok(client)
     }
 
     /// The hosts' socket.
     async fn host(&self, hello: &client::Hello<'_>) -> Result<Client, Failure> {
         let client = Client::connect(Socket::Hosts, self.dir.as_deref(), hello).await?;
-        self.warn_of_other_version(&client);
+        warn_of_other_version(&client);
         Ok(client)
     }
+}
 
-    fn warn_of_other_version(&self, client: &Client) {
-        let (ours, theirs) = (crate::server::VERSION, client.daemon_version());
-        if ours != theirs {
-            let theirs = output::safe(theirs);
-            self.output.note(&format!("skaldctl is version {ours}, the daemon {theirs}: restart the daemon after an update"));
-        }
+fn warn_of_other_version(client: &Client) {
+    let (ours, theirs) = (crate::server::VERSION, client.daemon_version());
+    if ours != theirs {
+        let theirs = output::safe(theirs);
+        output::note(&format!("skaldctl is version {ours}, the daemon {theirs}: restart the daemon after an update"));
     }
 }

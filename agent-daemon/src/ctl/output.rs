@@ -22,24 +22,6 @@ impl Output {
         Self { json }
     }
 
-    /// One line for people.
-    pub(super) fn line(self, text: &str) -> Result<(), Failure> {
-        write(text.as_bytes(), b"\n")
-    }
-
-    /// One JSON line.
-    pub(super) fn value(self, value: &impl Serialize) -> Result<(), Failure> {
-        self.secret(&encode::value(value))
-    }
-
-    /// One line that may hold a secret: written without passing a buffer that would keep it.
-    pub(super) fn secret(self, text: &[u8]) -> Result<(), Failure> {
-        let mut line = SecretBuf::new();
-        line.extend(text);
-        line.extend(b"\n");
-        write(&line, b"")
-    }
-
     /// JSON text as one line, or through `show` for people.
     pub(super) fn either(self, json: &str, show: impl FnOnce() -> Result<String, Failure>) -> Result<(), Failure> {
         if self.json {
@@ -48,18 +30,36 @@ impl Output {
         write(show()?.trim_end_matches('\n').as_bytes(), b"\n")
     }
 
-    /// Something for people to know that is no result: on standard error.
-    pub(super) fn note(self, text: &str) {
-        // Nobody reads it: then nobody needs it.
-        let _ = writeln!(io::stderr(), "{text}");
-    }
-
     /// A hint that only makes sense to someone who watches.
     pub(super) fn hint(self, text: &str) {
         if !self.json && io::stderr().is_terminal() {
-            self.note(text);
+            note(text);
         }
     }
+}
+
+/// One line for people.
+pub(super) fn line(text: &str) -> Result<(), Failure> {
+    write(text.as_bytes(), b"\n")
+}
+
+/// One JSON line.
+pub(super) fn value(value: &impl Serialize) -> Result<(), Failure> {
+    secret(&encode::value(value))
+}
+
+/// One line that may hold a secret: written without passing a buffer that would keep it.
+pub(super) fn secret(text: &[u8]) -> Result<(), Failure> {
+    let mut line = SecretBuf::new();
+    line.extend(text);
+    line.extend(b"\n");
+    write(&line, b"")
+}
+
+/// Something for people to know that is no result: on standard error.
+pub(super) fn note(text: &str) {
+    // Nobody reads it: then nobody needs it.
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn write(text: &[u8], end: &[u8]) -> Result<(), Failure> {
@@ -78,7 +78,7 @@ pub(super) fn safe(text: &str) -> String {
 
 /// Text of several lines from elsewhere, made safe, each line indented.
 pub(super) fn safe_block(text: &str, indent: &str) -> String {
-    text.lines().map(|line| format!("{indent}{}\n", safe(line))).collect()
+    text.lines().flat_map(|line| [indent, &safe(line), "\n"].map(str::to_owned)).collect()
 }
 
 /// The first digits of a key: enough to name a device.
@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn times_are_told_in_words() {
         let now = 1_000_000_000_000;
-        for (secs, text) in [(0, "just now"), (90, "90 s ago"), (180, "3 min ago"), (7200, "2 h ago"), (200_000, "2 days ago")]
+        for (secs, text) in
+            [(0, "just now"), (90, "90 s ago"), (180, "3 min ago"), (7200, "2 h ago"), (200_000, "2 days ago")]
         {
             assert_eq!(ago(now - secs * 1000, now), text);
         }

@@ -14,7 +14,7 @@ use super::args::Pair;
 use super::client::Client;
 use super::events::{self, Event};
 use super::output::{now, safe, short, span};
-use super::{Exit, Failure, Session, devices, prompt};
+use super::{Exit, Failure, Session, devices, output, prompt};
 use crate::qr::{self, Paint, Picture};
 
 /// After the window's end, for an event that is on its way.
@@ -68,10 +68,10 @@ async fn wait(session: &Session, client: &mut Client, options: &Pair, window: &S
     loop {
         let event = tokio::select! {
             event = events::next(client) => event?,
-            () = sleep_until(end), if paired.is_none() => return too_late(session),
+            () = sleep_until(end), if paired.is_none() => return Ok(too_late()),
         };
         if session.output.json {
-            session.output.line(event.text())?;
+            output::line(event.text())?;
         }
         match (event.kind(), &paired) {
             ("device.paired", None) if session.output.json && !event.flag("authorized") => {
@@ -85,7 +85,7 @@ async fn wait(session: &Session, client: &mut Client, options: &Pair, window: &S
             ("device.authorized", Some(key)) if key == event.field("pubkey") => return Ok(Exit::Done),
             ("device.revoked", Some(key)) if key == event.field("pubkey") => return Ok(Exit::No),
             ("pairing.changed", None) if event.field("code") == window.code => match event.field("state") {
-                "expired" => return too_late(session),
+                "expired" => return Ok(too_late()),
                 "superseded" => return Err(Failure::Unusable("a newer code replaced this one".into())),
                 _ => {}
             },
@@ -104,17 +104,17 @@ fn show_code(session: &Session, options: &Pair, code: &str, left: Duration) -> R
         write_file(path, qr::svg(Picture::Code(code)).map_err(unusable)?.as_bytes())?;
     }
     if session.output.json {
-        return session.output.secret(code.as_bytes());
+        return output::secret(code.as_bytes());
     }
     let left = span(left.as_secs().max(1));
     if options.png.is_some() || options.svg.is_some() {
-        return session.output.line(&format!("The code is written; it is valid for {left} and for one device."));
+        return output::line(&format!("The code is written; it is valid for {left} and for one device."));
     }
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let paint = if plain { Paint::Plain } else { Paint::Ansi };
     let picture = qr::terminal(Picture::Code(code), paint).map_err(unusable)?;
-    session.output.secret(picture.trim_end_matches('\n').as_bytes())?;
-    session.output.line(&format!("Scan this with the phone within {left}. Show it to nobody else. Ctrl-C makes it void."))
+    output::secret(picture.trim_end_matches('\n').as_bytes())?;
+    output::line(&format!("Scan this with the phone within {left}. Show it to nobody else. Ctrl-C makes it void."))
 }
 
 /// The token is in the picture: for nobody else's eyes.
@@ -130,14 +130,14 @@ async fn introduce(session: &Session, client: &mut Client, options: &Pair, event
     let key = event.field("pubkey");
     if event.flag("authorized") {
         if !session.output.json {
-            session.output.line(&format!("Device {} is paired and authorized.", safe(&short(key))))?;
+            output::line(&format!("Device {} is paired and authorized.", safe(&short(key))))?;
         }
         return Ok(Exit::Done);
     }
     let Some(device) = devices::find(client, key).await? else {
         return Err(Failure::Unusable("the device has left already".into()));
     };
-    session.output.line(&device.introduction())?;
+    output::line(&device.introduction())?;
     let yes = if options.yes {
         Some(true)
     } else {
@@ -147,22 +147,22 @@ async fn introduce(session: &Session, client: &mut Client, options: &Pair, event
     match yes {
         Some(true) => {
             let Applied { applied } = client.call("devices.authorize", &params).await?;
-            session.output.line(&devices::sentence("The device is authorized", applied))?;
+            output::line(&devices::sentence("The device is authorized", applied))?;
             Ok(Exit::Done)
         }
         Some(false) => {
             client.call_text("devices.revoke", &params).await?;
-            session.output.line("The device is rejected.")?;
+            output::line("The device is rejected.")?;
             Ok(Exit::No)
         }
         None => {
-            session.output.line(&format!("The device waits: `skaldctl authorize {}`.", safe(&short(key))))?;
+            output::line(&format!("The device waits: `skaldctl authorize {}`.", safe(&short(key))))?;
             Ok(Exit::No)
         }
     }
 }
 
-fn too_late(session: &Session) -> Result<Exit, Failure> {
-    session.output.note("skaldctl: no device came in time; start again for a new code");
-    Ok(Exit::TimedOut)
+fn too_late() -> Exit {
+    output::note("skaldctl: no device came in time; start again for a new code");
+    Exit::TimedOut
 }

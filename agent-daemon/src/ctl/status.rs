@@ -61,13 +61,17 @@ pub(super) async fn run(session: &Session) -> Result<Exit, Failure> {
 }
 
 fn show(status: &Status, now: u64) -> String {
-    let Status { version, pid, uptime_secs, namespace_id, relay, devices, pending, hosts, last_error, notices } = status;
+    let Status { version, pid, uptime_secs, namespace_id, relay, devices, pending, hosts, last_error, notices } =
+        status;
     let hosts: Vec<String> = hosts.iter().map(|host| safe(&format!("{} {}", host.name, host.version))).collect();
     let mut lines = vec![
         format!("daemon     {}, pid {pid}, up {}", safe(version), span(*uptime_secs)),
         format!("relay      {}", show_relay(relay, now)),
         format!("namespace  {}", safe(namespace_id)),
-        format!("devices    {} authorized ({} online), {} waiting", devices.authorized, devices.online, devices.pending),
+        format!(
+            "devices    {} authorized ({} online), {} waiting",
+            devices.authorized, devices.online, devices.pending
+        ),
         format!(
             "pending    {}, {}, {}",
             count(pending.approvals, "approval"),

@@ -108,7 +108,8 @@ mod tests {
         let daemon = User::from_name("daemon").unwrap();
         if let Some(daemon) = daemon {
             assert!(permits(&access, daemon.uid.as_raw(), 4243), "listed in the group");
-            let access = Access { owner: Uid::from_raw(1000), mode: Mode::System, group: Some(group(daemon.gid.as_raw(), &[])) };
+            let access =
+                Access { owner: Uid::from_raw(1000), mode: Mode::System, group: Some(group(daemon.gid.as_raw(), &[])) };
             assert!(permits(&access, daemon.uid.as_raw(), 4243), "primary group");
         }
         assert_eq!((access.file_mode(), access.gid()), (0o660, Some(4242)));

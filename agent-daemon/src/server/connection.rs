@@ -50,7 +50,8 @@ pub(super) async fn run(stream: UnixStream, socket: Socket, context: Context, mu
         end: End::Open,
         deadline: Some(Instant::now() + OPENING),
     };
-    while let Some(at) = connection.go_on(&input) {
+    while connection.go_on(&input) {
+        let deadline = connection.deadline();
         let open = connection.end == End::Open;
         let busy = connection.output.is_full();
         let reads = open && !busy && !input.ended && connection.waiting.len() < MOST_WAITING;
@@ -70,7 +71,7 @@ pub(super) async fn run(stream: UnixStream, socket: Socket, context: Context, mu
                 FromHub::Call(call) => connection.ask_host(call),
                 FromHub::Event(event) => connection.tell(event),
             },
-            () = tokio::time::sleep_until(at) => connection.too_late(),
+            () = until(deadline) => connection.too_late(),
             () = stopped(&mut stop), if open => connection.close(),
         }
     }
@@ -144,8 +145,8 @@ struct Resolved {
 }
 
 impl Connection {
-    /// Starts the next call if none is being served. Until when to wait for something to happen; `None`: the end.
-    fn go_on(&mut self, input: &Input) -> Option<Instant> {
+    /// Starts the next call if none is being served. Whether there is anything left to wait for.
+    fn go_on(&mut self, input: &Input) -> bool {
         if self.end == End::Open
             && self.serving.is_none()
             && let Some(call) = self.waiting.pop_front()
@@ -153,13 +154,15 @@ impl Connection {
             self.serving = Some(self.serve(call));
         }
         let finished = self.serving.is_none() && self.waiting.is_empty() && self.output.is_empty();
-        let over = match self.end {
-            End::Open => input.ended && finished,
-            End::Closing => self.output.is_empty(),
-            End::Cut => true,
-        };
-        let far = Instant::now() + Duration::from_secs(3600);
-        (!over).then(|| self.deadline.into_iter().chain(self.output.give_up_at()).min().unwrap_or(far))
+        match self.end {
+            End::Open => !(input.ended && finished),
+            End::Closing => !self.output.is_empty(),
+            End::Cut => false,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline.into_iter().chain(self.output.give_up_at()).min()
     }
 
     async fn take_lines(&mut self, input: &mut Input) {
@@ -269,8 +272,6 @@ impl Connection {
                 self.output.push(encode::error(encode::NO_ID, &error));
                 self.close();
             }
-            // The far deadline of a connection that has none.
-            (End::Open, _) if self.output.is_empty() => {}
             _ => self.cut("the other side does not read"),
         }
     }
@@ -314,6 +315,13 @@ async fn serve_control(call: Call, context: Context) -> Done {
 async fn finish(serving: &mut Option<Serving>) -> Done {
     match serving {
         Some(serving) => serving.await,
+        None => pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => pending().await,
     }
 }

@@ -79,7 +79,7 @@ struct Device {
 
 /// The fields of one kind of answer. Flat, so that a secret goes from the line to its place without being buffered.
 #[derive(Deserialize)]
-struct Answer {
+struct AnswerParams {
     #[serde(alias = "request_id")]
     id: String,
     decision: Option<Decision>,
@@ -166,8 +166,8 @@ fn show(code: &PairingCode, format: Format) -> Result<Shown, RpcError> {
 }
 
 /// Which kind is answered follows from the fields; the hub checks that it is the item's kind.
-fn answer(params: Answer) -> Result<(String, AnswerContent), RpcError> {
-    let Answer { id, decision, reason, bypass_secs, answer, action, content } = params;
+fn answer(params: AnswerParams) -> Result<(String, AnswerContent), RpcError> {
+    let AnswerParams { id, decision, reason, bypass_secs, answer, action, content } = params;
     let answer = match (decision, answer, action) {
         (Some(decision), None, None) => AnswerContent::Approval { decision, reason, bypass_secs },
         (None, Some(answer), None) => AnswerContent::Clarification { answer },

@@ -94,7 +94,7 @@ pub struct Listener {
     pub(super) socket: Socket,
     /// Who may connect.
     pub(super) access: Access,
-    pub(super) listener: UnixListener,
+    pub(super) inner: UnixListener,
     _file: Option<SocketFile>,
 }
 
@@ -107,7 +107,7 @@ pub async fn listen(dir: &Path, mode: Mode, inherited: Inherited) -> Result<Vec<
     for socket in Socket::BOTH {
         let access = Access::new(socket, mode)?;
         let listener = match inherited.take(socket)? {
-            Some(listener) => Listener { socket, access, listener, _file: None },
+            Some(listener) => Listener { socket, access, inner: listener, _file: None },
             None => bind(dir.join(socket.name()), socket, access).await?,
         };
         listeners.push(listener);
@@ -154,7 +154,7 @@ async fn bind(path: PathBuf, socket: Socket, access: Access) -> Result<Listener,
         std::os::unix::fs::chown(&path, None, Some(gid)).map_err(failed("give the socket's group access to"))?;
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(access.file_mode())).map_err(failed("open the socket"))?;
-    Ok(Listener { socket, access, listener, _file: Some(file) })
+    Ok(Listener { socket, access, inner: listener, _file: Some(file) })
 }
 
 /// Removes a stale socket; an error if the path is in use.
@@ -168,10 +168,10 @@ async fn clear(path: &Path) -> Result<(), ListenError> {
         return Err(ListenError::InTheWay(path.to_owned()));
     }
     match UnixStream::connect(path).await {
-        Ok(stream) => Err(match answers(stream).await {
-            true => ListenError::AlreadyRunning(path.to_owned()),
-            false => ListenError::Occupied(path.to_owned()),
-        }),
+        Ok(stream) => {
+            let holder = if answers(stream).await { ListenError::AlreadyRunning } else { ListenError::Occupied };
+            Err(holder(path.to_owned()))
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!(path = %path.display(), "replacing a stale socket");
             fs::remove_file(path).map_err(failed("remove the stale socket"))

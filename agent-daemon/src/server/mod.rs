@@ -73,7 +73,7 @@ async fn serve_one(listener: Listener, context: Context, mut stop: watch::Receiv
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
-            accepted = listener.listener.accept() => match accepted {
+            accepted = listener.inner.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(socket = listener.socket.name(), %error, "cannot take a connection");

@@ -11,6 +11,7 @@ use crate::rpc::{RpcError, SecretBuf, codes, encode};
 pub(super) type Reply = Result<SecretBuf, RpcError>;
 
 /// A result.
+#[expect(clippy::unnecessary_wraps, reason = "every method ends in a reply")]
 pub(super) fn ok(value: &impl Serialize) -> Reply {
     Ok(encode::value(value))
 }
@@ -39,9 +40,7 @@ impl From<ChangeError> for RpcError {
             ChangeError::Config(ConfigError::InCall(_) | ConfigError::Overridden { .. }) => {
                 Self::invalid_params(message).with_data(json!({"reason": "invalid_params"}))
             }
-            ChangeError::Config(_) => {
-                Self::new(codes::REFUSED, message).with_data(json!({"reason": "config_file"}))
-            }
+            ChangeError::Config(_) => Self::new(codes::REFUSED, message).with_data(json!({"reason": "config_file"})),
         }
     }
 }

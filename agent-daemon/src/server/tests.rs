@@ -137,13 +137,7 @@ fn status() -> Status {
         namespace_id: NamespaceId::new([3; 32]),
         agent_ed25519_pub: Ed25519Public::new([1; 32]),
         agent_x25519_pub: X25519Public::new([2; 32]),
-        relay: RelayStatus {
-            url: "ws://relay".into(),
-            connected: true,
-            since: 5,
-            last_error: None,
-            parked: false,
-        },
+        relay: RelayStatus { url: "ws://relay".into(), connected: true, since: 5, last_error: None, parked: false },
         devices: DeviceCounts { authorized: 2, pending: 0, online: 1 },
         device_table: DeviceTable::Normal,
         pending: PendingCounts { approvals: 1, clarifications: 0, elicitations: 0 },
@@ -185,7 +179,8 @@ async fn nothing_works_before_hello_and_each_wrong_hello_says_why() {
 async fn each_socket_has_its_own_methods() {
     let mut server = Fixture::start().await;
     let (mut host, _calls) = server.host().await;
-    for method in ["pairing.start", "devices.authorize", "inbox.answer", "inbox.list", "config.set", "events.subscribe"] {
+    for method in ["pairing.start", "devices.authorize", "inbox.answer", "inbox.list", "config.set", "events.subscribe"]
+    {
         assert_eq!(host.error(&call(1, method, json!({}))).await.0, codes::METHOD_NOT_FOUND, "{method}");
     }
     let mut control = server.control().await;
@@ -208,7 +203,10 @@ async fn status_is_short_for_hosts_and_full_for_the_owner() {
     control.send(&call(1, "status", Value::Null)).await;
     server.answer_status().await;
     let full = control.receive().await["result"].clone();
-    assert_eq!((&full["hosts"], &full["devices"]["authorized"], &full["version"]), (&json!([]), &json!(2), &json!(VERSION)));
+    assert_eq!(
+        (&full["hosts"], &full["devices"]["authorized"], &full["version"]),
+        (&json!([]), &json!(2), &json!(VERSION))
+    );
     assert!(full["uptime_secs"].is_u64());
 }
 
@@ -217,7 +215,8 @@ async fn calls_are_served_in_order_and_notifications_are_not_answered() {
     let mut server = Fixture::start().await;
     let (mut host, _calls) = server.host().await;
     let item = json!({"request_id": 1, "tool_name": "t"});
-    host.send(&json!({"jsonrpc": "2.0", "method": "inbox.requested", "params": {"kind": "approval", "item": item}})).await;
+    host.send(&json!({"jsonrpc": "2.0", "method": "inbox.requested", "params": {"kind": "approval", "item": item}}))
+        .await;
     host.send(&json!({"jsonrpc": "2.0", "method": "nonsense"})).await;
     host.send(&call(5, "inbox.resolved", json!({"kind": "approval", "request_id": 1}))).await;
     let Command::InboxRequested(SessionId(7), Kind::Approval, item, requested) = server.command().await else {
@@ -226,7 +225,9 @@ async fn calls_are_served_in_order_and_notifications_are_not_answered() {
     assert_eq!(item.get(), r#"{"request_id":1,"tool_name":"t"}"#);
     assert!(server.hub.commands.try_recv().is_err(), "the second call overtook the first");
     requested.send(Ok(())).unwrap();
-    let Command::InboxResolved(_, Kind::Approval, id, resolved) = server.command().await else { panic!("not in order") };
+    let Command::InboxResolved(_, Kind::Approval, id, resolved) = server.command().await else {
+        panic!("not in order")
+    };
     assert_eq!(id, RequestId::from_json("1").unwrap());
     resolved.send(Ok(())).unwrap();
     assert_eq!(host.receive().await, json!({"jsonrpc": "2.0", "id": 5, "result": {}}));
@@ -388,7 +389,10 @@ async fn a_subscriber_gets_events_and_a_slow_one_is_told_what_it_lost_and_cut_of
     for pending in 0..count {
         events.send(Event::InboxChanged { pending }).unwrap();
         let event = quick.receive().await;
-        assert_eq!((&event["method"], &event["params"]), (&json!("event"), &json!({"type": "inbox.changed", "pending": pending})));
+        assert_eq!(
+            (&event["method"], &event["params"]),
+            (&json!("event"), &json!({"type": "inbox.changed", "pending": pending}))
+        );
     }
     let mut got = 0;
     let last = loop {

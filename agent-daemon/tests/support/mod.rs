@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A child whose lines of one stream can be awaited. Killed when dropped.
 pub(crate) struct Running {
@@ -21,6 +21,7 @@ pub(crate) struct Running {
 }
 
 /// Which stream [`Running`] reads.
+#[derive(Clone, Copy)]
 pub(crate) enum Stream {
     Out,
     Err,
@@ -115,7 +116,11 @@ impl Home {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command.env_clear().env("COLUMNS", "100").env("HOME", self.folder.path()).env("SKALD_AGENTD_DIR", self.sockets());
+        command
+            .env_clear()
+            .env("COLUMNS", "100")
+            .env("HOME", self.folder.path())
+            .env("SKALD_AGENTD_DIR", self.sockets());
         command
     }
 

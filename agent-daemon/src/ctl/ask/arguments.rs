@@ -44,7 +44,10 @@ mod tests {
     fn text_and_json_become_one_object() {
         assert_eq!(json(&["target=prod"]).unwrap(), r#"{"target":"prod"}"#);
         assert_eq!(json(&["url=http://a?b=c", "empty="]).unwrap(), r#"{"empty":"","url":"http://a?b=c"}"#);
-        assert_eq!(json(&["n:=1.10", "l:=[1, {\"a\":null}]", "--force:=true"]).unwrap(), r#"{"--force":true,"l":[1, {"a":null}],"n":1.10}"#);
+        assert_eq!(
+            json(&["n:=1.10", "l:=[1, {\"a\":null}]", "--force:=true"]).unwrap(),
+            r#"{"--force":true,"l":[1, {"a":null}],"n":1.10}"#
+        );
         assert_eq!(json(&[]).unwrap(), "{}");
     }
 

@@ -18,7 +18,7 @@ use self::item::Question;
 use super::args::{Ask, What};
 use super::client::{Client, ClientError, Hello};
 use super::output::safe;
-use super::{Exit, Failure, Session};
+use super::{Exit, Failure, Session, output};
 use crate::rpc::Call;
 
 /// How long a daemon may be away, as in a restart, before we give up.
@@ -69,7 +69,7 @@ struct Devices {
 pub(super) async fn run(session: &Session, options: Ask) -> Result<Exit, Failure> {
     let name = format!("ask-{:016x}", rand::random::<u64>());
     let hello = Hello::foreground(&name, &options.label);
-    let question = Question::new(&options.what, super::output::now()).map_err(Failure::Usage)?;
+    let question = Question::new(&options.what, output::now()).map_err(Failure::Usage)?;
     let end = options.timeout.map(|secs| Instant::now() + Duration::from_secs(secs));
     let mut client = session.host(&hello).await?;
     warn(session, &mut client).await?;
@@ -110,9 +110,9 @@ pub(super) async fn notify(session: &Session, title: &str, body: &str) -> Result
 async fn warn(session: &Session, client: &mut Client) -> Result<(), Failure> {
     let status: Status = client.call("status", &json!({})).await?;
     if status.devices.authorized == 0 {
-        session.output.note("skaldctl: no device is authorized: pair one with `skaldctl pair`; waiting all the same");
+        output::note("skaldctl: no device is authorized: pair one with `skaldctl pair`; waiting all the same");
     } else if !status.relay.connected {
-        session.output.note("skaldctl: the daemon is not connected to its relay: see `skaldctl status`; waiting all the same");
+        output::note("skaldctl: the daemon is not connected to its relay: see `skaldctl status`; waiting all the same");
     } else {
         session.output.hint("Waiting for an answer; Ctrl-C withdraws the question.");
     }
@@ -129,7 +129,7 @@ async fn answered(
     loop {
         match answered_on(client, question).await {
             Err(Failure::Client(ClientError::Closed | ClientError::Silent)) => {
-                session.output.note("skaldctl: the daemon is gone; waiting for it to come back");
+                output::note("skaldctl: the daemon is gone; waiting for it to come back");
                 *client = reconnect(session, hello).await?;
             }
             outcome => return outcome,
@@ -178,7 +178,6 @@ async fn withdraw(client: &mut Client, question: &Question) {
 }
 
 fn show(session: &Session, what: &What, resolve: &Resolve) -> Result<Exit, Failure> {
-    let output = session.output;
     let by = json!({"pubkey": resolve.device.pubkey, "name": resolve.device.name});
     match (what, resolve.decision, &resolve.answer, resolve.action) {
         (What::Approval { .. }, Some(decision), ..) => {
@@ -186,22 +185,22 @@ fn show(session: &Session, what: &What, resolve: &Resolve) -> Result<Exit, Failu
                 Decision::Approved => (Exit::Done, "approved"),
                 Decision::Rejected => (Exit::No, "rejected"),
             };
-            if output.json {
+            if session.output.json {
                 let (reason, bypass_secs) = (&resolve.reason, resolve.bypass_secs);
-                output.value(&json!({
+                output::value(&json!({
                     "outcome": word, "decision": decision, "reason": reason, "bypass_secs": bypass_secs, "device": by,
                 }))?;
             } else {
                 let reason = resolve.reason.as_ref().map(|reason| format!(": {}", safe(reason))).unwrap_or_default();
-                output.line(&format!("{word}{reason}"))?;
+                output::line(&format!("{word}{reason}"))?;
             }
             Ok(exit)
         }
         (What::Question { .. }, _, Some(answer), _) => {
-            if output.json {
-                output.value(&json!({"outcome": "answered", "answer": answer, "device": by}))?;
+            if session.output.json {
+                output::value(&json!({"outcome": "answered", "answer": answer, "device": by}))?;
             } else {
-                output.line(answer)?;
+                output::line(answer)?;
             }
             Ok(Exit::Done)
         }
@@ -218,9 +217,9 @@ fn show_secret(session: &Session, field: &str, action: ElicitationAction, resolv
     };
     if action != ElicitationAction::Accept {
         if session.output.json {
-            session.output.value(&json!({"outcome": word, "action": action}))?;
+            output::value(&json!({"outcome": word, "action": action}))?;
         } else {
-            session.output.note(&format!("skaldctl: {word}"));
+            output::note(&format!("skaldctl: {word}"));
         }
         return Ok(Exit::No);
     }
@@ -235,9 +234,9 @@ fn show_secret(session: &Session, field: &str, action: ElicitationAction, resolv
             action: ElicitationAction,
             value: &'a str,
         }
-        session.output.value(&Secret { outcome: word, action, value })?;
+        output::value(&Secret { outcome: word, action, value })?;
     } else {
-        session.output.secret(value.as_bytes())?;
+        output::secret(value.as_bytes())?;
     }
     Ok(Exit::Done)
 }
@@ -248,9 +247,9 @@ fn tell_unanswered(session: &Session, exit: Exit) -> Result<Exit, Failure> {
         _ => ("withdrawn", "interrupted; the question is withdrawn"),
     };
     if session.output.json {
-        session.output.value(&json!({"outcome": word}))?;
+        output::value(&json!({"outcome": word}))?;
     } else {
-        session.output.note(&format!("skaldctl: {text}"));
+        output::note(&format!("skaldctl: {text}"));
     }
     Ok(exit)
 }
@@ -264,7 +263,8 @@ async fn until(end: Option<Instant>) {
 
 /// Ctrl-C, or a supervisor that wants us gone.
 async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         // Then the signal ends the process, and the connection with it.
         return std::future::pending().await;
     };
