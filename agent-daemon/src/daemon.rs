@@ -152,7 +152,7 @@ impl Core {
     }
 
     async fn run(&mut self, mut stop: oneshot::Receiver<()>) -> Result<(), DaemonError> {
-        let step = self.with_context(|hub, ctx| hub.start(ctx));
+        let step = self.with_context(Hub::start);
         let _ = self.carry_out(step)?;
         loop {
             self.settle()?;
@@ -199,14 +199,14 @@ impl Core {
             if let Some(input) = self.follow_ups.pop_front() {
                 self.input(input)?;
             } else if let Some(found) = self.relay.poll() {
-                self.from_relay(found)?;
+                self.relay_says(found)?;
             } else {
                 return Ok(());
             }
         }
     }
 
-    fn from_relay(&mut self, found: FromRelay) -> Result<(), DaemonError> {
+    fn relay_says(&mut self, found: FromRelay) -> Result<(), DaemonError> {
         match found {
             FromRelay::Hub(input, receipt) => {
                 let step = self.with_context(|hub, ctx| hub.handle(ctx, Input::Relay(input)));
@@ -261,7 +261,7 @@ impl Core {
             let now = self.now();
             self.hub.reload(durable, &why, now);
             for effect in step.effects {
-                self.refuse(effect, &why);
+                refuse(effect, &why);
             }
             return Ok(Err(NotStored));
         }
@@ -284,8 +284,7 @@ impl Core {
                 self.hosts.remove(&id);
             }
             Effect::CallHost(id, call) => {
-                let sent = self.hosts.get(&id).map(|host| host.try_send(call));
-                if !matches!(sent, Some(Ok(()))) {
+                if self.hosts.get(&id).is_none_or(|host| host.try_send(call).is_err()) {
                     self.follow_ups.push_back(Input::HostClosed(id));
                 }
             }
@@ -313,16 +312,16 @@ impl Core {
             }
         }
     }
+}
 
-    /// An effect whose step was not stored: only those who wait for an answer hear of it.
-    fn refuse(&self, effect: Effect, why: &str) {
-        let error = ApiError::Storage(why.to_owned());
-        match effect {
-            Effect::Reply(reply) => reply.fail(error),
-            // Askers that have gone do not mind.
-            Effect::OpenSession(_, reply) => drop(reply.send(Err(error))),
-            Effect::Subscribe(reply) => drop(reply.send(Err(error))),
-            _ => {}
-        }
+/// An effect whose step was not stored: only those who wait for an answer hear of it.
+fn refuse(effect: Effect, why: &str) {
+    let error = ApiError::Storage(why.to_owned());
+    match effect {
+        Effect::Reply(reply) => reply.fail(error),
+        // Askers that have gone do not mind.
+        Effect::OpenSession(_, reply) => drop(reply.send(Err(error))),
+        Effect::Subscribe(reply) => drop(reply.send(Err(error))),
+        _ => {}
     }
 }

@@ -132,10 +132,6 @@ mod tests {
 
     use super::*;
 
-    fn random() -> Option<Zeroizing<[u8; 32]>> {
-        Some(Zeroizing::new([7; 32]))
-    }
-
     fn never() -> Option<Zeroizing<[u8; 32]>> {
         panic!("an existing seed must not be replaced")
     }
@@ -143,7 +139,7 @@ mod tests {
     #[test]
     fn it_is_made_once_with_mode_600_and_then_only_read() {
         let folder = tempfile::tempdir().unwrap();
-        let (seed, new) = load_or_create(folder.path(), random).unwrap();
+        let (seed, new) = load_or_create(folder.path(), || Some(Zeroizing::new([7; 32]))).unwrap();
         assert!(new && seed.expose() == &[7; 32]);
         let path = folder.path().join(SEED);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -31,6 +31,14 @@ const MAX_INFO: usize = 128;
 /// Shortest prefix that names a device, hex digits.
 const MIN_PREFIX: usize = 8;
 
+/// A payload that came from a device.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    payload: String,
+    /// What became of it, if it was an answer.
+    pub(crate) outcome: Option<Outcome>,
+}
+
 /// A device, and what is known of it in memory.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -38,7 +46,7 @@ pub(crate) struct Device {
     /// What it was sent of each pending item.
     pub(crate) sights: BTreeMap<ItemId, Sight>,
     pub(crate) online: bool,
-    recent: VecDeque<(String, Option<Outcome>)>,
+    recent: VecDeque<Recent>,
 }
 
 impl Device {
@@ -73,16 +81,16 @@ impl Device {
         }
     }
 
-    /// What became of the payload with this id, if it came before.
-    pub(crate) fn recent(&self, payload: &str) -> Option<Option<Outcome>> {
-        self.recent.iter().find(|(id, _)| id == payload).map(|(_, outcome)| *outcome)
+    /// The payload with this id, if it came before.
+    pub(crate) fn recent(&self, payload: &str) -> Option<&Recent> {
+        self.recent.iter().find(|recent| recent.payload == payload)
     }
 
     pub(crate) fn remember(&mut self, payload: &str, outcome: Option<Outcome>) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((payload.to_owned(), outcome));
+        self.recent.push_back(Recent { payload: payload.to_owned(), outcome });
     }
 
     fn entry(&self) -> DeviceEntry {

@@ -169,7 +169,7 @@ impl Hub {
         if *ed25519 == self.names.ed25519 {
             return Arrival::Ignored("the agent's own key");
         }
-        if !self.pairing.open.is_some_and(|window| window.expires_at > now.unix) {
+        if self.pairing.open.is_none_or(|window| window.expires_at <= now.unix) {
             return Arrival::Ignored("no window of ours is open");
         }
         // Before it has taken our list, the relay repeats whom it still holds as pending.

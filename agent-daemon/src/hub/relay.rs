@@ -197,7 +197,7 @@ impl Hub {
             RelayInput::Presence(key, online) => self.presence(key, online, ctx.now),
             RelayInput::PresenceList(online) => self.presence_list(&online, ctx.now),
             RelayInput::Offline(key) => self.live_missed(&key),
-            RelayInput::Complaint(code) => self.relay_complaint(code),
+            RelayInput::Complaint(code) => self.relay_complaint(&code),
             RelayInput::Reserve { device, upto } => self.reserve(device, upto),
             RelayInput::PartnerRefused(key) => self.partner_refused(key),
             RelayInput::Reset => {
@@ -238,7 +238,7 @@ impl Hub {
     }
 
     /// Errors that belong to no payload: the only thing under way that has no number is the opening of a window.
-    fn relay_complaint(&mut self, code: String) {
+    fn relay_complaint(&mut self, code: &str) {
         self.relay.last_error = Some(format!("the relay complains: {code}"));
         self.pairing_start_failed(&ApiError::RelayUnreachable(format!("it refused: {code}")));
     }
@@ -259,7 +259,8 @@ impl Hub {
             }
         };
         let Payload { id, ts, content } = payload;
-        if let Some(outcome) = self.devices.get(&from).and_then(|device| device.recent(&id)) {
+        let before = self.devices.get(&from).and_then(|device| device.recent(&id));
+        if let Some(outcome) = before.map(|recent| recent.outcome) {
             return self.repeated(ctx, from, &id, outcome);
         }
         let (item, answer) = match content {

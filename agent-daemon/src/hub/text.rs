@@ -1,5 +1,7 @@
 //! Text for people: one line for the card, escapes for what would mislead, names of devices, times.
 
+use std::fmt::Write as _;
+
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Longest `summary`, characters.
@@ -12,7 +14,10 @@ pub(crate) fn escape(text: &str) -> String {
         match c {
             '\n' => safe.push_str("\\n"),
             '\t' => safe.push_str("\\t"),
-            c if is_misleading(c) => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_misleading(c) => {
+                // Writing to a string cannot fail.
+                let _ = write!(safe, "\\u{:04x}", u32::from(c));
+            }
             c => safe.push(c),
         }
     }

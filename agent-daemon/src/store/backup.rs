@@ -123,7 +123,7 @@ impl Entry {
     }
 
     fn into_row(self) -> DeviceRow {
-        // Marks are compared as SQLite's signed integers; no real one is beyond them.
+        // Marks are compared as the database's signed integers; no real one is beyond them.
         let mark = |counter: u64| counter.min(i64::MAX.unsigned_abs());
         DeviceRow {
             ed25519: self.ed25519_pub,

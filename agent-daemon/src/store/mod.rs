@@ -1,4 +1,4 @@
-//! What survives a restart: a SQLite database, and beside it a small backup of the devices.
+//! What survives a restart: an `SQLite` database, and beside it a small backup of the devices.
 //!
 //! Writes come as lists and are one transaction each, on the disk (WAL, synchronous FULL) before the call returns. A
 //! database that is damaged is set aside, never deleted; one of a newer version is left alone. When it is gone or older
@@ -222,7 +222,7 @@ fn open_database(path: &Path) -> Result<Connection, StoreError> {
     if verdict == "ok" { Ok(db) } else { Err(StoreError::Damaged("the database")) }
 }
 
-/// The file exists, and nobody else may read it; SQLite gives its other files the same mode.
+/// The file exists, and nobody else may read it; the database's other files get the same mode.
 fn create_private(path: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::OpenOptionsExt;
     let failed = |error| StoreError::File { path: path.to_owned(), error };

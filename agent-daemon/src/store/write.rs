@@ -7,7 +7,7 @@ use super::StoreError;
 use crate::hub::api::DeviceState;
 use crate::hub::durable::{Origin, Write};
 
-/// Counters and times as SQLite's signed integers; the same bits both ways.
+/// Counters and times as the database's signed integers; the same bits both ways.
 pub(super) const fn int(value: u64) -> i64 {
     value.cast_signed()
 }

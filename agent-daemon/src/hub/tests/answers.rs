@@ -7,13 +7,19 @@ fn acks(sent: &[Sent], n: u8) -> Vec<(String, Value)> {
     acks.map(|ack| (ack.json["outcome"].as_str().unwrap().to_owned(), ack.json["answered_by"].clone())).collect()
 }
 
+/// Text that neither compresses nor fits a push.
+fn noise() -> String {
+    let numbers: Vec<String> = (0..1_200_u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    numbers.concat()
+}
+
 #[test]
 fn an_approval_reaches_the_host_with_who_gave_it_and_is_done_when_the_host_says_so() {
     let mut world = World::new();
     world.our_phone(1);
     let mut skald = world.host("skald");
     let id = world.shown_approval(&skald, 7);
-    world.from_phone(
+    world.phone_says(
         1,
         "approval_response",
         &format!(r#""request_id":"{id}","decision":"approved","reason":"ok","bypass_secs":900"#),
@@ -47,7 +53,7 @@ fn the_first_of_two_phones_wins_and_the_other_learns_who_was_first() {
     let id = world.shown_approval(&skald, 1);
     world.approve(1, &id);
     world.accept_all();
-    world.from_phone(2, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected""#));
+    world.phone_says(2, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected""#));
     let (call, params) = skald.answer();
     assert_eq!(params.device.pubkey, key(1));
     let sent = world.accept_all();
@@ -55,7 +61,7 @@ fn the_first_of_two_phones_wins_and_the_other_learns_who_was_first() {
     let fresh = sent.iter().find(|sent| sent.to == key(2) && sent.is_snapshot() && sent.is_live()).unwrap();
     assert!(fresh.ids().is_empty());
     world.done(&skald, call, CallOutcome::Resolved(true));
-    world.from_phone(2, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected""#));
+    world.phone_says(2, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected""#));
     assert_eq!(acks(&world.accept_all(), 2), [("superseded".into(), "Phone 1".into())], "also when it is long done");
     assert!(skald.calls().is_empty());
 }
@@ -90,7 +96,7 @@ fn an_approval_of_what_was_not_shown_in_full_is_void_and_the_whole_is_sent() {
     let mut world = World::new();
     world.our_phone(1);
     let mut skald = world.host("skald");
-    let noise: String = (0..1_200_u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    let noise = noise();
     let item = format!(r#"{{"request_id":1,"tool_name":"t","summary":"s","arguments":{{"x":"{noise}"}}}}"#);
     world.request(&skald, Kind::Approval, &item).unwrap();
     let id = world.inbox()[0].id.clone();
@@ -112,7 +118,7 @@ fn a_push_without_the_details_does_not_make_them_approvable_but_rejectable() {
     let mut world = World::new();
     world.our_phone(1);
     let mut skald = world.host("skald");
-    let noise: String = (0..1_200_u32).map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761))).collect();
+    let noise = noise();
     let item = format!(r#"{{"request_id":1,"tool_name":"t","summary":"s","arguments":{{"x":"{noise}"}}}}"#);
     world.request(&skald, Kind::Approval, &item).unwrap();
     world.advance(20_000);
@@ -124,7 +130,7 @@ fn a_push_without_the_details_does_not_make_them_approvable_but_rejectable() {
     let id = world.inbox()[0].id.clone();
     world.approve(1, &id);
     assert!(skald.calls().is_empty());
-    world.from_phone(1, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected","bypass_secs":5"#));
+    world.phone_says(1, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected","bypass_secs":5"#));
     let json = serde_json::to_value(skald.answer().1).unwrap();
     assert_eq!((&json["decision"], &json["bypass_secs"]), (&"rejected".into(), &Value::Null));
 }
@@ -281,7 +287,7 @@ fn a_clarification_is_answered_in_free_text() {
     let mut skald = world.host("skald");
     world.request(&skald, Kind::Clarification, r#"{"request_id":"c","question":"q"}"#).unwrap();
     let id = world.inbox()[0].id.clone();
-    world.from_phone(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"Yes, do""#));
+    world.phone_says(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"Yes, do""#));
     let json = serde_json::to_value(skald.answer().1).unwrap();
     assert_eq!(
         (&json["kind"], &json["answer"], &json["request_id"]),
@@ -295,7 +301,7 @@ fn an_answer_of_another_kind_than_the_item_does_nothing() {
     world.our_phone(1);
     let mut skald = world.host("skald");
     let id = world.shown_approval(&skald, 1);
-    world.from_phone(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"approved""#));
+    world.phone_says(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"approved""#));
     assert!(skald.calls().is_empty());
     assert_eq!(world.inbox().len(), 1);
 }
@@ -307,13 +313,13 @@ fn a_bypass_over_a_day_makes_the_answer_malformed() {
     let mut skald = world.host("skald");
     let id = world.shown_approval(&skald, 1);
     let answer = |secs: u64| format!(r#""request_id":"{id}","decision":"approved","bypass_secs":{secs}"#);
-    world.from_phone(1, "approval_response", &answer(86_401));
+    world.phone_says(1, "approval_response", &answer(86_401));
     assert!(skald.calls().is_empty());
     assert!(
         world.accept_all().iter().any(|sent| sent.is_live() && sent.ids() == [id.clone()]),
         "it is shown what is so"
     );
-    world.from_phone(1, "approval_response", &answer(86_400));
+    world.phone_says(1, "approval_response", &answer(86_400));
     assert_eq!(skald.calls().len(), 1);
 }
 
@@ -341,7 +347,7 @@ fn a_message_with_an_old_counter_is_ignored() {
     world.phone(1);
     let mut skald = world.host("skald");
     let id = world.shown_approval(&skald, 1);
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     world.counter -= 1;
     world.approve(1, &id);
     assert!(skald.calls().is_empty());
@@ -355,7 +361,7 @@ fn the_value_of_an_elicitation_is_never_on_the_disk_and_is_asked_for_again_after
     world.request(&ssh, Kind::Elicitation, ELICITATION).unwrap();
     let id = world.inbox()[0].id.clone();
     let answer = format!(r#""request_id":"{id}","action":"accept","content":{{"password":"canary-hunter2"}}"#);
-    world.from_phone(1, "elicitation_response", &answer);
+    world.phone_says(1, "elicitation_response", &answer);
     let (call, params) = ssh.answer();
     let json = serde_json::to_value(&params).unwrap();
     assert_eq!((&json["action"], &json["content"]["password"]), (&"accept".into(), &"canary-hunter2".into()));
@@ -372,7 +378,7 @@ fn the_value_of_an_elicitation_is_never_on_the_disk_and_is_asked_for_again_after
     let set = InboxSet { elicitations: vec![raw(ELICITATION)], ..InboxSet::default() };
     world.ask(|reply| Command::InboxSync(ssh.session.id, set, reply)).unwrap();
     assert!(ssh.calls().is_empty());
-    world.from_phone(1, "elicitation_response", &answer);
+    world.phone_says(1, "elicitation_response", &answer);
     let (again, _) = ssh.answer();
     world.done(&ssh, again, CallOutcome::Resolved(true));
     assert!(world.inbox().is_empty());
@@ -394,10 +400,10 @@ fn the_content_of_an_elicitation_must_fit_its_field() {
         r#","content":{"password":"x","y":1}"#,
         r#","content":"x""#,
     ] {
-        world.from_phone(1, "elicitation_response", &format!(r#""request_id":"{id}","action":"accept"{content}"#));
+        world.phone_says(1, "elicitation_response", &format!(r#""request_id":"{id}","action":"accept"{content}"#));
         assert!(ssh.calls().is_empty(), "{content}");
     }
-    world.from_phone(
+    world.phone_says(
         1,
         "elicitation_response",
         &format!(r#""request_id":"{id}","action":"decline","content":{{"password":"x"}}"#),
@@ -414,7 +420,7 @@ fn a_confirmation_carries_no_content() {
     let item = r#"{"request_id":1,"server_name":"s","message":"Sure?","field_name":null,"sensitive":false,"is_confirmation":true}"#;
     world.request(&ssh, Kind::Elicitation, item).unwrap();
     let id = world.inbox()[0].id.clone();
-    world.from_phone(
+    world.phone_says(
         1,
         "elicitation_response",
         &format!(r#""request_id":"{id}","action":"accept","content":{{"x":"y"}}"#),
@@ -473,7 +479,7 @@ fn an_answer_for_an_expired_item_is_not_delivered() {
     world.request(&skald, Kind::Clarification, &item).unwrap();
     let id = world.inbox()[0].id.clone();
     world.leave(skald);
-    world.from_phone(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"a""#));
+    world.phone_says(1, "clarification_response", &format!(r#""request_id":"{id}","answer":"a""#));
     world.advance(60_000);
     let mut skald = world.host("skald");
     let set = InboxSet { clarifications: vec![raw(&item)], ..InboxSet::default() };

@@ -6,6 +6,10 @@ fn authorize(world: &mut World, n: u8) -> oneshot::Receiver<Result<super::super:
     world.begin(|reply| Command::DevicesAuthorize(key(n).to_hex(), reply))
 }
 
+fn authorize_only(world: &mut World, n: u8) {
+    drop(authorize(world, n));
+}
+
 #[test]
 fn authorizing_tells_the_relay_the_whole_list_and_sends_the_inbox() {
     let mut world = World::new();
@@ -61,7 +65,7 @@ fn a_revoked_device_is_forgotten_with_everything_meant_for_it() {
     let mut skald = world.host("skald");
     let id = world.shown_approval(&skald, 1);
     world.take_orders();
-    let _ = world.begin(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
+    world.tell(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
     assert!(world.orders.iter().any(|order| matches!(order, RelayOrder::RemovePartner(gone) if *gone == key(1))));
     assert_eq!(world.told_lists(), [Some(vec![key(2)])]);
     world.approve(1, &id);
@@ -77,7 +81,7 @@ fn a_revoked_device_is_forgotten_with_everything_meant_for_it() {
 fn a_device_may_leave_by_itself() {
     let mut world = World::new();
     world.phone(1);
-    world.from_phone(1, "logout", "");
+    world.phone_says(1, "logout", "");
     assert!(world.device(1).is_none());
     assert_eq!(world.told_lists(), [Some(vec![])]);
 }
@@ -107,7 +111,7 @@ fn hello_gives_the_device_its_name_and_its_words_are_made_safe() {
     assert_eq!(world.device(1).unwrap().name, "iPhone 01010101");
     assert_eq!(world.device(1).unwrap().short_key.as_deref(), Some("010101…010101"));
     let info = format!(r#""device_info":{{"platform":"ios","device_name":"My\u202e\n{}"}}"#, "x".repeat(500));
-    world.from_phone(1, "hello", &info);
+    world.phone_says(1, "hello", &info);
     let device = world.device(1).unwrap();
     assert!(device.name.starts_with("My\\u202e\\nxxx") && device.name.chars().count() <= 128, "{}", device.name);
     assert_eq!(device.platform, "ios");
@@ -150,7 +154,7 @@ fn send_counters_begin_above_everything_that_may_have_been_used() {
     assert_eq!(world.partner(1).unwrap().send_from, high + 1);
     world.connect();
     world.pair(2, Platform::Android);
-    let _ = authorize(&mut world, 2);
+    authorize_only(&mut world, 2);
     assert_eq!(world.partner(2).unwrap().send_from, high + 1, "also for another device");
     world.now.unix += HOUR;
     let mut world = world.restart();
@@ -169,7 +173,7 @@ fn only_devices_that_can_read_them_get_compressed_bodies() {
         (4, Platform::Unspecified, Compression::Off),
     ] {
         world.pair(n, platform);
-        let _ = authorize(&mut world, n);
+        authorize_only(&mut world, n);
         assert_eq!(world.partner(n).unwrap().compression, expected);
     }
 }
@@ -204,7 +208,7 @@ fn authorizing_is_announced_to_the_others() {
     world.phone(1);
     world.pair(2, Platform::Android);
     world.accept_all();
-    let _ = authorize(&mut world, 2);
+    authorize_only(&mut world, 2);
     let sent = world.accept_all();
     let told: Vec<_> = sent.iter().filter(|sent| sent.json["kind"] == "notification").collect();
     assert!(told.len() == 1 && told[0].to == key(1), "{told:?}");

@@ -133,7 +133,7 @@ impl World {
             counter: 0,
             payloads: 0,
         };
-        let step = world.call(|hub, ctx| hub.start(ctx));
+        let step = world.call(Hub::start);
         world.carry_out(step);
         world
     }
@@ -246,6 +246,11 @@ impl World {
         receiver
     }
 
+    /// Asks, and does not wait for the answer.
+    fn tell<T>(&mut self, command: impl FnOnce(Responder<T>) -> Command) {
+        drop(self.begin(command));
+    }
+
     fn ask<T>(&mut self, command: impl FnOnce(Responder<T>) -> Command) -> Result<T, ApiError> {
         self.begin(command).try_recv().expect("answered at once")
     }
@@ -305,7 +310,7 @@ impl World {
             RelayOrder::Connect { partners, .. } => Some(partners),
             _ => None,
         });
-        found.flatten().filter(|partner| partner.ed25519 == key(n)).next_back()
+        found.flatten().collect::<Vec<_>>().into_iter().rfind(|partner| partner.ed25519 == key(n))
     }
 
     // Devices.
@@ -333,7 +338,7 @@ impl World {
 
     fn phone_on(&mut self, n: u8, platform: Platform) {
         self.pair(n, platform);
-        let _ = self.begin(|reply| Command::DevicesAuthorize(key(n).to_hex(), reply));
+        self.tell(|reply| Command::DevicesAuthorize(key(n).to_hex(), reply));
         self.relay(RelayInput::Authorized);
         self.accept_all();
         self.take_orders();
@@ -345,7 +350,7 @@ impl World {
         let info = format!(
             r#""device_info":{{"platform":"android","app_version":"skald-phone/0.1","device_name":"Phone {n}"}}"#
         );
-        self.from_phone(n, "hello", &info);
+        self.phone_says(n, "hello", &info);
     }
 
     fn payload(&mut self, kind: &str, fields: &str) -> String {
@@ -355,7 +360,7 @@ impl World {
     }
 
     /// A sealed message of device `n` arrives. False: it could not be stored.
-    fn from_phone(&mut self, n: u8, kind: &str, fields: &str) -> bool {
+    fn phone_says(&mut self, n: u8, kind: &str, fields: &str) -> bool {
         let json = self.payload(kind, fields);
         self.deliver(n, &json)
     }
@@ -367,7 +372,7 @@ impl World {
     }
 
     fn approve(&mut self, n: u8, id: &str) -> bool {
-        self.from_phone(n, "approval_response", &format!(r#""request_id":"{id}","decision":"approved""#))
+        self.phone_says(n, "approval_response", &format!(r#""request_id":"{id}","decision":"approved""#))
     }
 
     // Hosts.

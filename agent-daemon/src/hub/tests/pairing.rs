@@ -182,7 +182,7 @@ fn an_authorized_device_that_pairs_again_with_the_same_keys_stays_so_and_only_it
     let mut world = World::new();
     world.phone(1);
     world.phone(2);
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     world.relay(RelayInput::Reserve { device: key(1), upto: u64::MAX >> 2 });
     world.accept_all();
     start(&mut world);
@@ -201,7 +201,7 @@ fn an_authorized_device_that_pairs_again_with_the_same_keys_stays_so_and_only_it
     let told: Vec<_> = sent.iter().filter(|sent| sent.json["kind"] == "notification").map(|sent| sent.to).collect();
     assert_eq!(told, [key(2)]);
     world.counter = 1;
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     assert!(world.take_sent().iter().any(Sent::is_live), "counter 2 is heard");
 }
 

@@ -57,7 +57,7 @@ fn what_a_phone_fetched_before_it_was_due_is_cleared_too_and_only_there() {
     world.phone(2);
     let skald = world.host("skald");
     world.approval(&skald, 1);
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     let sent = world.accept_all();
     assert!(sent.len() == 1 && sent[0].is_live() && sent[0].ids().len() == 1);
     world.resolved(&skald, Kind::Approval, "1");
@@ -239,7 +239,7 @@ fn a_request_is_answered_live_to_the_one_who_asked_with_everything() {
     world.phone(2);
     let skald = world.host("skald");
     world.approval(&skald, 1);
-    world.from_phone(2, "inbox_request", "");
+    world.phone_says(2, "inbox_request", "");
     let sent = world.accept_all();
     assert_eq!(sent.len(), 1);
     assert!(sent[0].is_live() && sent[0].to == key(2));
@@ -252,7 +252,7 @@ fn a_request_is_answered_live_to_the_one_who_asked_with_everything() {
 fn a_request_whose_answer_finds_nobody_owes_nothing() {
     let mut world = World::new();
     world.phone(1);
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     let sent = world.take_sent().remove(0);
     world.fail(&sent, Failure::Offline);
     world.advance(HOUR);
@@ -278,7 +278,7 @@ fn after_an_answer_all_phones_get_a_fresh_quiet_snapshot() {
 fn a_loser_that_is_away_gets_its_snapshot_stored() {
     let mut world = World::new();
     world.phone(1);
-    world.from_phone(1, "clarification_response", r#""request_id":"gone.0","answer":"x""#);
+    world.phone_says(1, "clarification_response", r#""request_id":"gone.0","answer":"x""#);
     let sent = world.take_sent();
     assert!(sent.len() == 1 && sent[0].is_live());
     world.fail(&sent[0], Failure::Offline);
@@ -307,7 +307,7 @@ fn without_receipts_a_live_snapshot_that_missed_does_not_count_as_shown() {
     world.phone(1);
     let mut skald = world.host("skald");
     let id = world.approval(&skald, 1);
-    world.from_phone(1, "inbox_request", "");
+    world.phone_says(1, "inbox_request", "");
     let live = world.take_sent().remove(0);
     world.relay(RelayInput::Accepted { token: live.token, queued: None });
     world.relay(RelayInput::Offline(key(1)));

@@ -56,7 +56,7 @@ fn a_secret_under_way_survives_another_write_that_fails() {
     let mut ssh = world.host("ssh");
     world.request(&ssh, Kind::Elicitation, ELICITATION).unwrap();
     let id = world.inbox()[0].id.clone();
-    world.from_phone(
+    world.phone_says(
         1,
         "elicitation_response",
         &format!(r#""request_id":"{id}","action":"accept","content":{{"password":"x"}}"#),
@@ -91,7 +91,7 @@ fn a_lost_database_is_made_good_from_the_backup_and_nobody_is_revoked() {
     assert!(world.accept_all().iter().filter(|sent| sent.is_snapshot()).count() >= 2, "what they show is not known");
     let mut world = world.restart();
     assert_eq!(world.status().device_table, DeviceTable::LoadedFromBackup);
-    world.from_phone(2, "logout", "");
+    world.phone_says(2, "logout", "");
     assert_eq!(world.status().device_table, DeviceTable::Normal);
 }
 
@@ -169,7 +169,7 @@ fn an_older_copy_of_the_database_does_not_bring_a_revoked_device_back() {
     for suffix in ["", "-wal"] {
         std::fs::copy(world.folder.path().join(files(suffix)), copy.path().join(files(suffix))).unwrap();
     }
-    let _ = world.begin(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
+    world.tell(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
     let mut world = world.restart_with(false, |folder| {
         lose_database(folder);
         for suffix in ["", "-wal"] {
