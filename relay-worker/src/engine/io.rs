@@ -63,7 +63,9 @@ pub enum Input {
         /// The peer's close code; 1006 when there was none.
         code: u16,
     },
-    /// The alarm or the timer.
+    /// The persistent alarm fired, on time or not.
+    Alarm,
+    /// The timer fired.
     Wake,
 }
 

@@ -30,7 +30,8 @@
 //! * Before a successful `Auth` nothing is written: no table, no row, no alarm.
 //! * `now_ms` is Unix milliseconds. It may stand still or jump; nothing panics, nothing is lost, deadlines move with it.
 //! * [`Output::WakeAt`] is persistent (the alarm), and asked for only when it must be earlier than the one that is known;
-//!   [`Output::Timer`] lives in memory only. Both come back as [`Input::Wake`]; one too many is harmless.
+//!   [`Output::Timer`] lives in memory only. They come back as [`Input::Alarm`] and [`Input::Wake`]; one too many is
+//!   harmless.
 //!
 //! # When storage fails
 //!
@@ -151,12 +152,12 @@ impl<S: Sql> Engine<S> {
     /// Takes one input in. Drain [`Engine::poll`] afterwards.
     pub fn handle(&mut self, now_ms: u64, links: &dyn Links, input: Input) {
         let turn = Turn { now: now_ms, links };
-        if let Err(error) = self.begin(turn) {
-            self.fault(turn, subject(&input), error);
-        } else {
-            let subject = subject(&input);
-            if let Err(error) = self.dispatch(turn, input) {
-                self.fault(turn, subject, error);
+        let subject = subject(&input);
+        let alarm = matches!(input, Input::Alarm);
+        if let Err(error) = self.begin(turn).and_then(|()| self.dispatch(turn, input)) {
+            self.fault(turn, subject, error);
+            if alarm {
+                self.retry_alarm(turn);
             }
         }
         self.finish(turn);
@@ -176,7 +177,11 @@ impl<S: Sql> Engine<S> {
                 Ok(())
             }
             Input::Closed { conn, code } => self.on_closed(turn, conn, code),
-            Input::Wake => self.on_wake(turn),
+            Input::Alarm => self.on_alarm(turn),
+            Input::Wake => {
+                self.on_wake(turn);
+                Ok(())
+            }
         }
     }
 
@@ -309,6 +314,6 @@ fn subject(input: &Input) -> Option<ConnId> {
         Input::Opened { conn, .. } | Input::Frame { conn, .. } | Input::Text { conn } | Input::Closed { conn, .. } => {
             Some(*conn)
         }
-        Input::Wake => None,
+        Input::Alarm | Input::Wake => None,
     }
 }

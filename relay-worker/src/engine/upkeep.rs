@@ -29,25 +29,37 @@ impl<S: Sql> Engine<S> {
         }
         self.expire_challenges(turn);
         let alarm = self.known_space().and_then(|space| space.row.alarm_at);
-        if alarm.is_some_and(|at| at <= turn.now) { self.overdue(turn) } else { Ok(()) }
+        if alarm.is_some_and(|at| at <= turn.now) { self.sweep(turn) } else { Ok(()) }
     }
 
-    pub(super) fn on_wake(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+    /// The timer: sockets to look at again.
+    pub(super) fn on_wake(&mut self, turn: Turn<'_>) {
         self.judge_all(turn);
         self.retry(turn);
-        let alarm = self.space()?.and_then(|space| space.row.alarm_at);
-        if alarm.is_some_and(|at| at <= turn.now) { self.overdue(turn) } else { Ok(()) }
     }
 
-    /// The alarm's work. If storage fails under it, it is tried again.
-    fn overdue(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
-        let done = self.sweep(turn);
-        if done.is_err() {
-            self.wake_at(turn.now.saturating_add(RETRY_AFTER));
+    /// The alarm. If it came too early, or was set to try again, it is set to the right time once more.
+    pub(super) fn on_alarm(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        self.on_wake(turn);
+        match self.space()?.and_then(|space| space.row.alarm_at) {
+            Some(at) if at <= turn.now => self.sweep(turn),
+            Some(at) => {
+                // Unless the turn began with the sweep, which has set it.
+                if !self.outputs.iter().any(|output| matches!(output, Output::WakeAt { .. })) {
+                    self.wake_at(at);
+                }
+                Ok(())
+            }
+            None => Ok(()),
         }
-        done
     }
 
+    /// Storage failed under the alarm, which does not come again by itself.
+    pub(super) fn retry_alarm(&mut self, turn: Turn<'_>) {
+        self.wake_at(turn.now.saturating_add(RETRY_AFTER));
+    }
+
+    /// The work that the alarm is for.
     fn sweep(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
         self.judge_all(turn);
         let (now, life) = (turn.now, self.limits.namespace_life);

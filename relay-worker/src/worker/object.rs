@@ -74,7 +74,7 @@ impl DurableObject for Namespace {
     }
 
     async fn alarm(&self) -> Result<Response> {
-        self.object.turn(None, Input::Wake);
+        self.object.turn(None, Input::Alarm);
         Response::empty()
     }
 

@@ -101,19 +101,26 @@ fn an_ack_that_cannot_be_stored_brings_the_message_again() {
 }
 
 #[test]
-fn an_alarm_that_fails_is_tried_again() {
-    let mut world = World::new();
-    let agent = world.agent(&[1]);
-    world.say(agent, device(1), "x");
-    world.hang_up(agent, 1000);
-    world.now += 8 * DAY;
-    world.alarm = None;
-    world.sql.fail_after(3);
-    world.step(Input::Wake);
-    assert_eq!((world.faults.len(), world.queued_rows()), (1, 1));
-    assert!(world.alarm.is_some_and(|at| at < world.now + HOUR));
-    world.pass(HOUR);
-    assert_eq!(world.queued_rows(), 0);
+fn an_alarm_that_fails_anywhere_is_tried_again() {
+    for statement in 0..20 {
+        let mut world = World::new();
+        let agent = world.agent(&[1]);
+        world.say(agent, device(1), "x");
+        world.hang_up(agent, 1000);
+        world.now += 8 * DAY;
+        world.alarm = None;
+        world.sql.fail_after(statement);
+        world.step(Input::Alarm);
+        let failed = !world.sql.heal();
+        assert_eq!(world.faults.len(), usize::from(failed));
+        assert!(world.alarm.is_some(), "after {statement}");
+        world.pass(HOUR);
+        assert_eq!(world.queued_rows(), 0);
+        if !failed {
+            assert!(statement > 4);
+            break;
+        }
+    }
 }
 
 #[test]

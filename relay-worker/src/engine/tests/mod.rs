@@ -160,10 +160,11 @@ impl World {
             self.now = self.now.max(due);
             if self.timer == Some(due) {
                 self.timer = None;
+                self.step(Input::Wake);
             } else {
                 self.alarm = None;
+                self.step(Input::Alarm);
             }
-            self.step(Input::Wake);
         }
         self.now = end;
     }
@@ -207,7 +208,7 @@ impl World {
     /// When the first of what is still to be read came.
     fn oldest_unread(&self, conn: ConnId) -> Option<u64> {
         let socket = &self.sockets[&conn];
-        socket.arrivals.iter().rev().take(socket.inbox.len()).last().copied()
+        socket.arrivals.iter().nth_back(socket.inbox.len().checked_sub(1)?).copied()
     }
 
     fn one(&mut self, conn: ConnId) -> Frame {

@@ -94,6 +94,7 @@ fn an_alarm_that_never_came_is_made_up_for_by_whatever_comes() {
 fn a_wake_in_an_object_without_namespace_does_nothing() {
     let mut world = World::new();
     world.step(Input::Wake);
+    world.step(Input::Alarm);
     assert_eq!((world.alarm, world.timer, world.sql.rows_written()), (None, None, 0));
 }
 
@@ -116,8 +117,19 @@ fn a_clock_that_jumps_back_loses_nothing() {
     let phone = world.modern_client(1);
     world.say(agent, device(1), "1");
     assert_eq!(world.texts(phone), ["0", "1"]);
-    world.step(Input::Wake);
+    world.step(Input::Alarm);
     world.hang_up(phone, 1006);
     let phone = world.client(1);
     assert_eq!(world.texts(phone), ["0", "1"]);
+}
+
+#[test]
+fn an_alarm_that_comes_too_early_is_set_again() {
+    let mut world = World::new();
+    let agent = world.agent(&[1]);
+    world.say(agent, device(1), "x");
+    let due = world.alarm.take().unwrap();
+    world.now = due - 1;
+    world.step(Input::Alarm);
+    assert_eq!(world.alarm, Some(due));
 }
