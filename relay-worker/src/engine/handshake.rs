@@ -5,11 +5,14 @@ use skald_common::crypto::namespace_id;
 use skald_common::ids::{Ed25519Public, NamespaceId};
 use skald_common::wire::{AuthOk, Challenge, CloseCode, ErrorCode, Features, Frame};
 
-use super::auth::{self, Claim, PushAddress, Refusal};
+use super::auth::{self, Claim, PushAddress};
 use super::conn::{AGENT, Conn, Phase, Session};
 use super::space::Space;
-use super::{ConnId, Engine, Origin, Turn};
+use super::{ConnId, Engine, Origin, Refusal, Turn};
 use crate::store::{Member, Namespace, Sql, SqlError};
+
+/// The peer's namespace is not the one that it came to.
+const OTHER_NAMESPACE: Refusal = Refusal::new(ErrorCode::NotFound, "another namespace");
 
 impl<S: Sql> Engine<S> {
     pub(super) fn on_opened(&mut self, turn: Turn<'_>, id: ConnId, origin: Origin) -> Result<(), SqlError> {
@@ -26,7 +29,7 @@ impl<S: Sql> Engine<S> {
                 if let Some(claim) = Claim::decode(auth) {
                     self.admit(turn, id, claim)
                 } else {
-                    self.refuse(id, auth::MALFORMED.code, auth::MALFORMED.message);
+                    self.refuse(id, auth::MALFORMED);
                     Ok(())
                 }
             }
@@ -39,7 +42,7 @@ impl<S: Sql> Engine<S> {
         if waiting().count() as u64 > self.limits.unauthenticated
             && let Some((oldest, _)) = waiting().filter(|(id, _)| **id != newest).min_by_key(|(_, conn)| conn.opened_at)
         {
-            self.refuse(*oldest, ErrorCode::RateLimited, "too many connections wait for authentication");
+            self.refuse(*oldest, Refusal::new(ErrorCode::RateLimited, "too many connections wait for authentication"));
         }
     }
 
@@ -51,7 +54,7 @@ impl<S: Sql> Engine<S> {
         };
         let late: Vec<_> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
         for id in late {
-            self.refuse(id, ErrorCode::ChallengeTimeout, "no authentication in time");
+            self.refuse(id, Refusal::new(ErrorCode::ChallengeTimeout, "no authentication in time"));
         }
     }
 
@@ -60,7 +63,7 @@ impl<S: Sql> Engine<S> {
         match self.verify(id, bytes) {
             Ok(claim) => self.admit(turn, id, claim),
             Err(refusal) => {
-                self.refuse(id, refusal.code, refusal.message);
+                self.refuse(id, refusal);
                 Ok(())
             }
         }
@@ -72,7 +75,7 @@ impl<S: Sql> Engine<S> {
         };
         let claim = auth::verify_auth(bytes, challenge, &self.limits)?.into_claim();
         if claim.namespace() != *namespace {
-            return Err(Refusal::new(ErrorCode::NotFound, "another namespace"));
+            return Err(OTHER_NAMESPACE);
         }
         Ok(claim)
     }
@@ -82,7 +85,7 @@ impl<S: Sql> Engine<S> {
         self.judge_all(turn);
         let namespace = claim.namespace();
         if self.space()?.is_some_and(|space| namespace_id(&space.row.agent) != namespace) {
-            self.refuse(id, ErrorCode::NotFound, "another namespace");
+            self.refuse(id, OTHER_NAMESPACE);
             return Ok(());
         }
         match claim {
@@ -98,8 +101,8 @@ impl<S: Sql> Engine<S> {
                     self.refresh(&member, push)?;
                     self.enter(turn, id, no, key, namespace, features)
                 }
-                Err((code, message)) => {
-                    self.refuse(id, code, message);
+                Err(refusal) => {
+                    self.refuse(id, refusal);
                     Ok(())
                 }
             },
@@ -108,13 +111,13 @@ impl<S: Sql> Engine<S> {
     }
 
     /// The device that may come in as a client with this key.
-    fn client(&mut self, key: &Ed25519Public) -> Result<Result<Member, (ErrorCode, &'static str)>, SqlError> {
+    fn client(&mut self, key: &Ed25519Public) -> Result<Result<Member, Refusal>, SqlError> {
         let Some(space) = self.space()?.filter(|space| space.row.authorized) else {
             // Not "unauthorized": the agent may still come back and say who belongs.
-            return Ok(Err((ErrorCode::NotFound, "no such namespace yet")));
+            return Ok(Err(Refusal::new(ErrorCode::NotFound, "no such namespace yet")));
         };
         let known = space.device(key).filter(|_| space.number_of(key).is_some_and(|no| no != AGENT));
-        Ok(known.cloned().ok_or((ErrorCode::Unauthorized, "this device is not authorized")))
+        Ok(known.cloned().ok_or(Refusal::new(ErrorCode::Unauthorized, "this device is not authorized")))
     }
 
     /// Creates the namespace of an agent.

@@ -198,7 +198,9 @@ impl<S: Sql> Engine<S> {
 
     fn on_text(&mut self, turn: Turn<'_>, id: ConnId) {
         match self.conns.get(&id).map(|conn| &conn.phase) {
-            Some(Phase::Challenged { .. }) => self.refuse(id, ErrorCode::BadRequest, "text before authentication"),
+            Some(Phase::Challenged { .. }) => {
+                self.refuse(id, Refusal::new(ErrorCode::BadRequest, "text before authentication"));
+            }
             Some(Phase::Member(_)) => self.heard(turn, id),
             None => self.disown(id),
         }

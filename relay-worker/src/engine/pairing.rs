@@ -7,7 +7,7 @@ use skald_common::wire::{
 
 use super::auth::Pairing;
 use super::conn::AGENT;
-use super::{ConnId, Engine, Turn};
+use super::{ConnId, Engine, Refusal, Turn};
 use crate::store::{Member, Sql, SqlError, Standing, Window};
 
 impl<S: Sql> Engine<S> {
@@ -45,7 +45,7 @@ impl<S: Sql> Engine<S> {
                 && window.is_some_and(|window| turn.now < window.until && window.token == pairing.token)
         });
         let Some(space) = open else {
-            self.refuse(id, ErrorCode::PairingClosed, "no pairing is open for this device");
+            self.refuse(id, Refusal::new(ErrorCode::PairingClosed, "no pairing is open for this device"));
             return Ok(());
         };
         let before = space.device(&pairing.key).cloned();

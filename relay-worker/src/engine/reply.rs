@@ -1,9 +1,9 @@
 //! Sending, refusing and closing.
 
 use skald_common::ids::Ed25519Public;
-use skald_common::wire::{self, Accepted, AuthError, CloseCode, Error, ErrorCode, Features, Frame, PeerOffline};
+use skald_common::wire::{self, Accepted, CloseCode, Error, ErrorCode, Features, Frame, PeerOffline};
 
-use super::{ConnId, Engine, Output, Turn, attachment};
+use super::{ConnId, Engine, Output, Refusal, Turn, attachment};
 use crate::store::Sql;
 
 /// A peer that provokes errors and does not read them is cut off at this many waiting bytes.
@@ -24,11 +24,11 @@ impl<S: Sql> Engine<S> {
         turn.links.buffered(id).saturating_add(self.sent.get(&id).copied().unwrap_or(0))
     }
 
-    /// Ends a handshake: `AuthError`, close. The message must not contain "unauthorized", which ends a phone's pairing.
-    pub(super) fn refuse(&mut self, id: ConnId, code: ErrorCode, message: &str) {
-        self.send(id, Frame::AuthError(AuthError { code: code.to_string(), message: message.to_owned() }));
+    /// Ends a handshake: `AuthError`, close.
+    pub(super) fn refuse(&mut self, id: ConnId, refusal: Refusal) {
+        self.send_bytes(id, refusal.frame().into());
         self.conns.remove(&id);
-        self.close(id, if code == ErrorCode::PayloadTooLarge { CloseCode::TooBig } else { CloseCode::Refused });
+        self.close(id, refusal.close_code());
     }
 
     /// Closes a socket that is no connection of the engine's any more.
