@@ -15,9 +15,7 @@ use skald_link::Clock;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use zeroize::Zeroizing;
 
-use crate::hub::api::{
-    ApiError, Command, HOST_CALL_QUEUE, HostCall, HostSession, HubHandle, Inbox, SessionId, Settings,
-};
+use crate::hub::api::{Command, HOST_CALL_QUEUE, HostCall, HostSession, HubHandle, Inbox, SessionId, Settings};
 use crate::hub::effects::{Effect, Step};
 use crate::hub::events::{EVENT_QUEUE, Event};
 use crate::hub::{Ctx, Hub, Input, Names, Now, RelayInput};
@@ -261,7 +259,11 @@ impl Core {
             let now = self.now();
             self.hub.reload(durable, &why, now);
             for effect in step.effects {
-                refuse(effect, &why);
+                // The hub has forgotten this session in any case.
+                if let Effect::CloseSession(session) = &effect {
+                    self.hosts.remove(session);
+                }
+                self.follow_ups.extend(effect.undo(&why));
             }
             return Ok(Err(NotStored));
         }
@@ -304,6 +306,7 @@ impl Core {
                 }
             }
             Effect::Emit(event) => {
+                log(&event);
                 // Without subscribers there is nobody to tell.
                 let _ = self.events.send(event);
             }
@@ -314,14 +317,20 @@ impl Core {
     }
 }
 
-/// An effect whose step was not stored: only those who wait for an answer hear of it.
-fn refuse(effect: Effect, why: &str) {
-    let error = ApiError::Storage(why.to_owned());
-    match effect {
-        Effect::Reply(reply) => reply.fail(error),
-        // Askers that have gone do not mind.
-        Effect::OpenSession(_, reply) => drop(reply.send(Err(error))),
-        Effect::Subscribe(reply) => drop(reply.send(Err(error))),
-        _ => {}
+/// What an operator wants to see in the log. Of items not even the ids: hosts choose them.
+fn log(event: &Event) {
+    match event {
+        Event::RelayConnected { url } => tracing::info!(%url, "connected to the relay"),
+        Event::RelayDisconnected { reason, parked } => tracing::info!(%reason, parked, "no connection to the relay"),
+        Event::DevicePaired { pubkey, authorized, .. } => {
+            tracing::info!(device = %pubkey.short(), authorized, "a device has paired");
+        }
+        Event::DeviceAuthorized { pubkey } => tracing::info!(device = %pubkey.short(), "device authorized"),
+        Event::DeviceRevoked { pubkey } => tracing::info!(device = %pubkey.short(), "device revoked, rejected or gone"),
+        Event::PairingChanged { state, .. } => tracing::info!(?state, "pairing window"),
+        Event::DeviceOnline { .. }
+        | Event::DeviceOffline { .. }
+        | Event::InboxChanged { .. }
+        | Event::InboxAnswered { .. } => {}
     }
 }

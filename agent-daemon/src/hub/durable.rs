@@ -143,6 +143,17 @@ pub(crate) enum Write {
 }
 
 impl Write {
+    /// Whether somebody is told that this is safe: it must survive a power cut. Lost with one, the others only cost a
+    /// repetition: a snapshot is sent again, or a message without effect is heard again.
+    pub(crate) const fn is_promise(&self) -> bool {
+        !matches!(self, Self::Received { .. } | Self::Stale { .. } | Self::PutSight { .. })
+    }
+
+    /// Whether content is to be gone from the disk with this change.
+    pub(crate) const fn wipes(&self) -> bool {
+        matches!(self, Self::RemoveItem(_) | Self::RemoveAnswer(_))
+    }
+
     /// Whether the backup of devices must follow this change.
     pub(crate) const fn is_backed_up(&self) -> bool {
         matches!(self, Self::PutDevice(_) | Self::RemoveDevice(_) | Self::Reserved { .. } | Self::SetOrigin(_))

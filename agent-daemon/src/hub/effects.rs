@@ -7,9 +7,10 @@ use skald_common::peer::{Delivery, Partner};
 use tokio::sync::broadcast;
 use zeroize::Zeroizing;
 
-use super::api::{ApiError, HostCall, HostSession, Responder, SessionId};
+use super::api::{ApiError, CallOutcome, Command, HostCall, HostRequest, HostSession, Responder, SessionId};
 use super::durable::Write;
 use super::events::Event;
+use super::{Failure, Input, RelayInput};
 
 /// The hub's answer to one input: carry out `writes` as one transaction, then `effects` in order. If the transaction
 /// fails, none of the effects happen: their replies are failed, and the hub is reloaded from the disk.
@@ -43,6 +44,41 @@ pub(crate) enum Effect {
     Emit(Event),
     /// Hand out a receiver of events.
     Subscribe(Responder<broadcast::Receiver<Event>>),
+}
+
+impl Effect {
+    /// Its step was not stored, so that it does not happen: whoever waits for an answer is told `why`. What comes back is
+    /// for the hub, which believes that it did happen.
+    pub(crate) fn undo(self, why: &str) -> Option<Input> {
+        /// JSON-RPC's code for trouble inside.
+        const INTERNAL: i64 = -32603;
+        let error = ApiError::Storage(why.to_owned());
+        match self {
+            Self::Reply(reply) => reply.fail(error),
+            // Askers that have gone do not mind.
+            Self::Subscribe(reply) => drop(reply.send(Err(error))),
+            Self::OpenSession(session, reply) => {
+                drop(reply.send(Err(error)));
+                return Some(Input::HostClosed(session));
+            }
+            Self::CallHost(session, call) => {
+                let outcome = match call.request {
+                    // Without a probe, the older connection has the benefit of the doubt.
+                    HostRequest::Ping => CallOutcome::Pong,
+                    HostRequest::Resolve(_) => CallOutcome::Failed(INTERNAL),
+                };
+                return Some(Input::Command(Command::CallDone(session, call.id, outcome)));
+            }
+            Self::Send { token, .. } => {
+                return Some(Input::Relay(RelayInput::Failed { token, why: Failure::RateLimited }));
+            }
+            Self::Relay(RelayOrder::Connect { .. } | RelayOrder::Disconnect) => {
+                return Some(Input::Relay(RelayInput::Reset));
+            }
+            Self::Relay(_) | Self::CloseSession(_) | Self::Emit(_) => {}
+        }
+        None
+    }
 }
 
 /// Something for the relay connection.

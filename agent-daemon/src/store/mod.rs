@@ -1,6 +1,7 @@
 //! What survives a restart: an `SQLite` database, and beside it a small backup of the devices.
 //!
-//! Writes come as lists and are one transaction each, on the disk (WAL, synchronous FULL) before the call returns. A
+//! Writes come as lists and are one transaction each. Those that somebody relies on are on the disk before the call returns
+//! (WAL, synchronous FULL); the others survive the end of the process, but not a power cut. A
 //! database that is damaged is set aside, never deleted; one of a newer version is left alone. When it is gone or older
 //! than the backup, the devices come from there, so that no phone is revoked by a lost file (design, The daemon).
 
@@ -69,6 +70,8 @@ pub struct Store {
     db: Connection,
     backup: BackupFile,
     origin: Origin,
+    /// Transactions wait for the disk, as things are.
+    lasting: bool,
 }
 
 /// An opened store: what it holds, and what a person should know of how it was found.
@@ -110,7 +113,7 @@ impl Store {
         let fresh = migrations::begin(&mut db, &path, namespace)?;
         let origin = if fresh && !new_identity { Origin::Lost } else { read::origin(&db)? };
         let older = saved.as_ref().is_some_and(|saved| read::generation(&db).is_ok_and(|own| own < saved.generation));
-        let mut store = Self { db, backup, origin };
+        let mut store = Self { db, backup, origin, lasting: true };
         match saved {
             // What was deleted since the older copy was made stays deleted: the backup is the newer list.
             Some(saved) if origin == Origin::Lost || older => store.load_backup(&saved)?,
@@ -127,6 +130,7 @@ impl Store {
             return Ok(());
         }
         let backed_up = writes.iter().any(Write::is_backed_up);
+        self.set_lasting(writes.iter().any(Write::is_promise))?;
         let transaction = self.db.transaction()?;
         for write in writes {
             write::apply(&transaction, write)?;
@@ -143,7 +147,27 @@ impl Store {
         if backed_up {
             self.save_backup();
         }
+        if writes.iter().any(Write::wipes) {
+            self.empty_journal();
+        }
         Ok(())
+    }
+
+    /// Whether the next transactions wait for the disk.
+    fn set_lasting(&mut self, lasting: bool) -> Result<(), StoreError> {
+        if self.lasting != lasting {
+            self.db.pragma_update(None, "synchronous", if lasting { "full" } else { "normal" })?;
+            self.lasting = lasting;
+        }
+        Ok(())
+    }
+
+    /// The journal still holds what was deleted. Emptying it is a matter of tidiness: the change itself is safe.
+    fn empty_journal(&self) {
+        let emptied = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = emptied {
+            tracing::warn!(%error, "the database's journal cannot be emptied");
+        }
     }
 
     /// Everything that survives a restart.

@@ -148,11 +148,34 @@ fn an_answer_that_is_removed_leaves_no_trace_in_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path()).unwrap().store;
     store.apply(&[Write::PutItem(item(1)), Write::PutAnswer(answer(1))]).unwrap();
+    let traces = || {
+        let files = fs::read_dir(folder.path()).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
+        files.filter(|bytes| bytes.windows(6).any(|window| window == b"canary")).count()
+    };
+    assert_ne!(traces(), 0);
     store.apply(&[Write::RemoveAnswer(item(1).item.id)]).unwrap();
+    assert_eq!(traces(), 0, "also while the daemon runs");
     drop(store);
-    for file in fs::read_dir(folder.path()).unwrap() {
-        let bytes = fs::read(file.unwrap().path()).unwrap();
-        assert!(!bytes.windows(6).any(|window| window == b"canary"));
+    assert_eq!(traces(), 0);
+}
+
+#[test]
+fn only_what_nobody_relies_on_does_not_wait_for_the_disk() {
+    const NORMAL: i64 = 1;
+    const FULL: i64 = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path()).unwrap().store;
+    let received = Write::Received { device: device(1).ed25519, counter: 1, last_seen: NOW };
+    for (writes, expected) in [
+        (vec![Write::PutDevice(device(1))], FULL),
+        (vec![received.clone()], NORMAL),
+        (vec![received.clone(), Write::PutItem(item(1)), Write::PutAnswer(answer(1))], FULL),
+        (vec![received], NORMAL),
+        (vec![Write::Reserved { device: device(1).ed25519, upto: 9 }], FULL),
+    ] {
+        store.apply(&writes).unwrap();
+        let level: i64 = store.db.query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap();
+        assert_eq!(level, expected, "{writes:?}");
     }
 }
 

@@ -81,6 +81,7 @@ pub(super) struct World {
     channels: std::collections::HashMap<SessionId, mpsc::Sender<HostCall>>,
     /// The disk refuses.
     full: bool,
+    follow_ups: Vec<Input>,
     counter: u64,
     payloads: u64,
 }
@@ -130,6 +131,7 @@ impl World {
             closings_sender,
             channels: std::collections::HashMap::new(),
             full: false,
+            follow_ups: Vec::new(),
             counter: 0,
             payloads: 0,
         };
@@ -170,6 +172,9 @@ impl World {
         while let Ok(session) = self.closings.try_recv() {
             self.input(Input::HostClosed(session));
         }
+        if let Some(input) = self.follow_ups.pop() {
+            self.input(input);
+        }
         stored
     }
 
@@ -177,9 +182,7 @@ impl World {
         if self.full && !step.writes.is_empty() {
             self.hub.reload(self.store.load().unwrap(), "disk full", self.now);
             for effect in step.effects {
-                if let Effect::Reply(reply) = effect {
-                    reply.fail(ApiError::Storage("disk full".into()));
-                }
+                self.follow_ups.extend(effect.undo("disk full"));
             }
             return false;
         }

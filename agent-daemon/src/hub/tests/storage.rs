@@ -71,6 +71,42 @@ fn a_secret_under_way_survives_another_write_that_fails() {
 }
 
 #[test]
+fn what_was_to_be_sent_or_called_when_the_disk_refused_is_done_later() {
+    let mut world = World::new();
+    world.phone(1);
+    let skald = world.host("skald");
+    let id = world.shown_approval(&skald, 1);
+    world.leave(skald);
+    world.approve(1, &id);
+    world.accept_all();
+    let mut skald = world.host("skald");
+    world.full = true;
+    // The new item is what cannot be stored; the answer's delivery falls with it.
+    assert!(world.sync(&skald, &[&approval(1), &approval(2)]).is_err());
+    assert!(skald.calls().is_empty());
+    world.full = false;
+    world.sync(&skald, &[&approval(1), &approval(2)]).unwrap();
+    world.advance(5_000);
+    assert_eq!(skald.calls().len(), 1);
+    world.request(&skald, Kind::Elicitation, ELICITATION).unwrap();
+    world.advance(60_000);
+    let pending: Vec<_> = world.inbox().into_iter().map(|entry| entry.id).collect();
+    assert_eq!(world.accept_all().last().unwrap().ids(), pending);
+}
+
+#[test]
+fn a_host_whose_opening_could_not_be_stored_can_try_again() {
+    let mut world = World::new();
+    let skald = world.host("skald");
+    world.approval(&skald, 1);
+    world.leave(skald);
+    world.full = true;
+    assert!(matches!(world.ask(|reply| Command::OpenHost(hello("skald", None), reply)), Err(ApiError::Storage(_))));
+    world.full = false;
+    world.host("skald");
+}
+
+#[test]
 fn a_lost_database_is_made_good_from_the_backup_and_nobody_is_revoked() {
     let mut world = World::new();
     world.our_phone(1);
