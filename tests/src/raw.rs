@@ -28,6 +28,8 @@ pub struct RawPhone {
     seed: Seed,
     qr: PairingQr,
     driver: Option<Driver>,
+    /// The last counter accepted, over all connections.
+    received: u64,
     /// Payloads that came while an ack was awaited, and acks that came while something else was.
     waiting: VecDeque<Value>,
     acks: Vec<Value>,
@@ -99,7 +101,7 @@ impl RawPhone {
             }
         }
         driver.link.finish().await;
-        Ok(Self { seed, qr, driver: None, waiting: VecDeque::new(), acks: Vec::new() })
+        Ok(Self { seed, qr, driver: None, received: 0, waiting: VecDeque::new(), acks: Vec::new() })
     }
 
     /// Its seed, for a twin of it.
@@ -143,7 +145,7 @@ impl RawPhone {
             ed25519: qr.agent_ed25519_pub,
             x25519: qr.agent_x25519_pub,
             send_from: first_send_counter(0, 0, unix_ms()),
-            received: 0,
+            received: self.received,
             compression: Compression::WhenSmaller,
         };
         driver.peer.set_partner(partner).expect("the daemon's key is usable");
@@ -236,6 +238,7 @@ impl RawPhone {
     async fn any_payload(&mut self) -> Value {
         loop {
             let Event::Message { receipt, body, .. } = self.driver().next().await else { continue };
+            self.received = receipt.counter;
             let driver = self.driver();
             driver.peer.accept(driver.clock.now(), receipt);
             driver.drain();

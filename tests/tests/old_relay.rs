@@ -72,7 +72,6 @@ async fn a_phone_that_was_away_finds_what_was_stored() {
     host.call("notification.send", json!({"title": "Skald", "body": "Stored"})).await;
     phone.connect().await;
     let payloads = phone.payloads_until("notification", |payload| payload["body"] == "Stored").await;
-    let snapshot = payloads.iter().find(|payload| payload["kind"] == "inbox_update");
-    let question = snapshot.map(|update| &update["clarifications"][0]["question"]);
-    assert_eq!(question, Some(&Value::from("Which branch?")), "{payloads:?}");
+    let stored = |payload: &Value| payload["clarifications"][0]["question"] == "Which branch?";
+    assert!(payloads.iter().any(stored), "{payloads:?}");
 }
