@@ -106,7 +106,8 @@ fn show_code(session: &Session, options: &Pair, code: &str, left: Duration) -> R
     if session.output.json {
         return output::secret(code.as_bytes());
     }
-    let left = span(left.as_secs().max(1));
+    // Asking the daemon has taken a moment: 299 s are 5 minutes.
+    let left = span(left.as_secs().next_multiple_of(10));
     if options.png.is_some() || options.svg.is_some() {
         return output::line(&format!("The code is written; it is valid for {left} and for one device."));
     }

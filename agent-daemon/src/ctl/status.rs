@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::output::{ago, now, safe, span};
+use super::output::{now, safe, span};
 use super::{Exit, Failure, Session};
 use crate::rpc::parse_params;
 
@@ -86,12 +86,12 @@ fn show(status: &Status, now: u64) -> String {
 }
 
 fn show_relay(relay: &Relay, now: u64) -> String {
-    let (url, since) = (safe(&relay.url), ago(relay.since, now));
+    let (url, time) = (safe(&relay.url), span(now.saturating_sub(relay.since) / 1000));
     match (&relay.last_error, relay.connected) {
         _ if relay.url.is_empty() => "none: set one with `skaldctl config set relay_url wss://…`".to_owned(),
-        (_, true) => format!("connected to {url}, since {since}"),
-        (Some(error), false) => format!("not connected to {url}, since {since}: {}", safe(error)),
-        (None, false) => format!("not connected to {url}, since {since}"),
+        (_, true) => format!("connected to {url} for {time}"),
+        (Some(error), false) => format!("not connected to {url} for {time}: {}", safe(error)),
+        (None, false) => format!("not connected to {url} for {time}"),
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let relay = json!({"url": "ws://r", "connected": false, "since": 60_000, "last_error": "refused"});
         let expected = "\
 daemon     1, pid 7, up 3 min
-relay      not connected to ws://r, since 2 min ago: refused
+relay      not connected to ws://r for 2 min: refused
 namespace  ab
 devices    2 authorized (0 online), 1 waiting
 pending    1 approval, 2 questions, 0 prompts

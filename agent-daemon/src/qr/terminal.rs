@@ -4,8 +4,14 @@ use zeroize::Zeroizing;
 
 use super::{Modules, Picture, TooLong};
 
+/// Columns that a code should fit.
+const COLUMNS: usize = 80;
+
 /// Narrower than standard: a terminal's own margin helps, and 80 columns are few.
 const QUIET_ZONE: usize = 2;
+
+/// For a code that would not fit otherwise.
+const NARROW_QUIET_ZONE: usize = 1;
 
 /// How dark and light come about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +28,10 @@ const RESET: &str = "\x1b[0m";
 /// Lines of characters, each ended by a newline.
 pub fn terminal(picture: Picture<'_>, paint: Paint) -> Result<Zeroizing<String>, TooLong> {
     let modules = match picture {
-        Picture::Code(text) => Modules::new(text, QUIET_ZONE)?,
+        Picture::Code(text) => {
+            let modules = Modules::new(text, QUIET_ZONE)?;
+            if modules.width <= COLUMNS { modules } else { Modules::new(text, NARROW_QUIET_ZONE)? }
+        }
         Picture::Words(words) => return Ok(Zeroizing::new(format!("{words}\n"))),
     };
     let rows = modules.width.div_ceil(2);
@@ -89,6 +98,10 @@ mod tests {
     fn a_pairing_code_fits_eighty_columns() {
         let code = "x".repeat(360 + "wss://relay.skald.example/v1/ws".len());
         let text = terminal(Picture::Code(&code), Paint::Plain).unwrap();
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{}", text.lines().next().unwrap().chars().count());
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{}",
+            text.lines().next().unwrap().chars().count()
+        );
     }
 }
