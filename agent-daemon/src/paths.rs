@@ -84,7 +84,8 @@ pub fn config_file(mode: Mode, env: Env<'_>) -> Result<PathBuf, PathError> {
 
 fn user_socket_dir(env: Env<'_>) -> Result<PathBuf, PathError> {
     if cfg!(target_os = "macos") {
-        let missing = PathError { variable: "HOME", what: "the sockets", remedy: "HOME, or SKALD_AGENTD_DIR to a folder" };
+        let missing =
+            PathError { variable: "HOME", what: "the sockets", remedy: "HOME, or SKALD_AGENTD_DIR to a folder" };
         return path(env, "HOME").map(|home| home.join("Library/Application Support/Skald")).ok_or(missing);
     }
     path(env, "XDG_RUNTIME_DIR").map(|runtime| runtime.join("skald-agentd")).ok_or(PathError {

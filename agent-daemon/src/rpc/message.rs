@@ -154,7 +154,8 @@ fn expectation(error: &serde_json::Error) -> String {
     }
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    if !["invalid type: ", "invalid value: ", "invalid length ", "unknown "].iter().any(|start| text.starts_with(start)) {
+    if !["invalid type: ", "invalid value: ", "invalid length ", "unknown "].iter().any(|start| text.starts_with(start))
+    {
         // A missing or duplicate field, or a message of our own types, which quote nothing.
         return text.to_owned();
     }
@@ -264,9 +265,12 @@ mod tests {
             "items[1].kind: expected `approved` or `rejected`"
         );
         assert_eq!(error(r#"{"count":1,"secret":"hunter2"}"#), "secret: expected a map");
-        let fine = call(r#"{"jsonrpc":"2.0","method":"m","params":{"count":1,"items":[{"raw":1.50,"kind":"approved"}]}}"#);
+        let fine =
+            call(r#"{"jsonrpc":"2.0","method":"m","params":{"count":1,"items":[{"raw":1.50,"kind":"approved"}]}}"#);
         assert_eq!(fine.params::<Params>().unwrap().items[0].raw.get(), "1.50");
-        assert!(call(r#"{"jsonrpc":"2.0","method":"m","params":null}"#).params::<serde_json::Value>().unwrap().is_object());
+        assert!(
+            call(r#"{"jsonrpc":"2.0","method":"m","params":null}"#).params::<serde_json::Value>().unwrap().is_object()
+        );
     }
 
     proptest! {
@@ -289,7 +293,8 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_an_error_and_no_overflow() {
-        let deep = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+        let deep =
+            format!(r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
         if let Ok(Message::Call(call)) = Message::parse(deep.as_bytes()) {
             assert!(call.params::<serde_json::Value>().is_err());
         }
