@@ -1,4 +1,4 @@
-//! The terminal phone: commands over [`Phone`](crate::client::Phone).
+//! The terminal phone: commands over [`Phone`].
 //!
 //! Results go to standard output, as text or with `--json` as one object per line; everything else goes to standard error.
 
