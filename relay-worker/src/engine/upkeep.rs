@@ -152,6 +152,10 @@ impl<S: Sql> Engine<S> {
 
     /// A member's connection is over.
     pub(super) fn after_end(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
+        if self.space()?.is_none() {
+            // A connection that outlived its namespace: without tables there is no queue to look at.
+            return Ok(());
+        }
         self.wait_for_recipient(turn, member)?;
         if self.online.is_empty() {
             self.change_row(|row| row.last_active = turn.now)?;

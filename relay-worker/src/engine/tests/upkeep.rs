@@ -133,3 +133,14 @@ fn an_alarm_that_comes_too_early_is_set_again() {
     world.step(Input::Alarm);
     assert_eq!(world.alarm, Some(due));
 }
+
+#[test]
+fn a_connection_that_outlived_its_namespace_ends_without_a_fault() {
+    let mut world = World::new();
+    let agent = world.agent(&[1]);
+    let phone = world.client(1);
+    world.sql.delete_all().unwrap();
+    world.hang_up(phone, 1006);
+    assert_eq!(world.closed(agent), Some(4003), "it belongs nowhere any more");
+    assert!(world.faults.is_empty(), "{:?}", world.faults);
+}
