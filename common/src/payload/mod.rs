@@ -274,8 +274,27 @@ impl<K: Kind> Payload<K> {
     /// The JSON to seal. Wiped when dropped: it may carry a secret.
     pub fn to_json(&self) -> Zeroizing<Vec<u8>> {
         let whole = Whole { v: VERSION, id: &self.id, ts: self.ts, content: &self.content };
-        // Strings, integers and JSON values alone: serialization cannot fail.
-        Zeroizing::new(serde_json::to_vec(&whole).unwrap_or_default())
+        // Measured first: a buffer that grows leaves copies behind that nobody wipes. Strings, integers and JSON values
+        // alone: serialization cannot fail.
+        let mut length = Length(0);
+        let _ = serde_json::to_writer(&mut length, &whole);
+        let mut json = Zeroizing::new(Vec::with_capacity(length.0));
+        let _ = serde_json::to_writer(&mut *json, &whole);
+        json
+    }
+}
+
+/// Counts what is written to it.
+struct Length(usize);
+
+impl std::io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -375,6 +394,17 @@ mod tests {
         let ToDevice::InboxUpdate(inbox) = &payload.content else { panic!("not a snapshot") };
         assert_eq!((inbox.count(), inbox.approvals[0].arguments.as_ref().unwrap().get()), (1, arguments));
         assert_eq!(Payload::<ToDevice>::parse(&payload.to_json(), NOW), Ok(payload));
+    }
+
+    #[test]
+    fn json_that_may_hold_a_secret_is_written_without_growing() {
+        let content = ToAgent::ElicitationResponse(ElicitationResponse {
+            request_id: "1".into(),
+            action: ElicitationAction::Accept,
+            content: Some(SecretObject::single("password", "x".repeat(10_000))),
+        });
+        let json = Payload { id: "a".into(), ts: NOW, content }.to_json();
+        assert_eq!(json.capacity(), json.len());
     }
 
     #[test]
