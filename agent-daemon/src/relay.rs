@@ -205,7 +205,10 @@ impl Connection {
 
     fn translate(&mut self, event: Event) -> Option<FromRelay> {
         let input = match event {
-            Event::Connected { url, features } => RelayInput::Connected { url, features },
+            Event::Connected { url, features } => {
+                tracing::debug!(?features, "the relay's features");
+                RelayInput::Connected { url }
+            }
             Event::Disconnected { why, parked, .. } => {
                 self.rejecting = false;
                 RelayInput::Disconnected { why: why.to_string(), parked }

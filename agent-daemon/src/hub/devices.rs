@@ -3,234 +3,27 @@
 //! The hub's list is the authority: a change holds here at once, and the relay is told the whole list. When the table was
 //! lost, nothing is told, since an empty list would revoke every phone (socket API, Control).
 
-use std::collections::{BTreeMap, VecDeque};
+mod table;
 
-use skald_common::crypto::fingerprint;
-use skald_common::framing::Compression;
 use skald_common::ids::Ed25519Public;
 use skald_common::limits::{MAX_DEVICES, MAX_PENDING};
-use skald_common::payload::{DeviceInfo, Notification, Outcome};
-use skald_common::peer::{Millis, Partner, first_send_counter};
-use skald_common::wire::Platform;
+use skald_common::payload::{DeviceInfo, Notification};
+use skald_common::peer::Millis;
 
-use super::api::{ApiError, Applied, DeviceCounts, DeviceEntry, DeviceState, DeviceTable, Responder};
-use super::durable::{Backup, DeviceRow, Durable, Origin, Sight, Write};
-use super::effects::RelayOrder;
+pub(crate) use table::{Device, Devices};
+
+use super::api::{ApiError, Applied, DeviceCounts, DeviceEntry, DeviceState, Responder};
+use super::durable::{Backup, DeviceRow, Durable, Origin, Write};
+use super::effects::{Effect, RelayOrder};
 use super::events::Event;
-use super::items::ItemId;
 use super::{Ctx, Hub, Now, text};
 
 /// How long a command waits for the relay to take a new list.
 const APPLY_MS: Millis = 10_000;
 /// A pending device is forgotten after this, as on the relay; milliseconds.
 const PENDING_LIFE_MS: u64 = 24 * 3600 * 1000;
-/// Payload ids remembered per device, against repeats under a new counter.
-const RECENT: usize = 256;
 /// Longest text that a device may say of itself, characters.
 const MAX_INFO: usize = 128;
-/// Shortest prefix that names a device, hex digits.
-const MIN_PREFIX: usize = 8;
-
-/// A payload that came from a device.
-#[derive(Debug)]
-pub(crate) struct Recent {
-    payload: String,
-    /// What became of it, if it was an answer.
-    pub(crate) outcome: Option<Outcome>,
-}
-
-/// A device, and what is known of it in memory.
-#[derive(Debug)]
-pub(crate) struct Device {
-    pub(crate) row: DeviceRow,
-    /// What it was sent of each pending item.
-    pub(crate) sights: BTreeMap<ItemId, Sight>,
-    pub(crate) online: bool,
-    recent: VecDeque<Recent>,
-}
-
-impl Device {
-    fn new(row: DeviceRow) -> Self {
-        Self { row, sights: BTreeMap::new(), online: false, recent: VecDeque::new() }
-    }
-
-    pub(crate) fn is_authorized(&self) -> bool {
-        self.row.state == DeviceState::Authorized
-    }
-
-    /// What people call it: its own words, or platform and key.
-    pub(crate) fn name(&self) -> String {
-        let own = self.row.info.as_ref().and_then(|info| info.device_name.as_deref().or(info.model.as_deref()));
-        match own {
-            Some(name) if !name.is_empty() => name.to_owned(),
-            _ => format!("{} {}", platform_name(self.row.platform), self.row.ed25519.short()),
-        }
-    }
-
-    /// Whether it knows the kinds that deployed phones raise an error for.
-    pub(crate) fn is_ours(&self) -> bool {
-        let version = self.row.info.as_ref().and_then(|info| info.app_version.as_deref());
-        version.is_some_and(|version| version.starts_with("skald-phone/") || version.starts_with("skald-web/"))
-    }
-
-    /// The deployed phone app cannot read compressed bodies (wire protocol, Known peers).
-    pub(crate) const fn compression(&self) -> Compression {
-        match self.row.platform {
-            Platform::Ios | Platform::Unspecified => Compression::Off,
-            Platform::Android | Platform::Web => Compression::WhenSmaller,
-        }
-    }
-
-    /// The payload with this id, if it came before.
-    pub(crate) fn recent(&self, payload: &str) -> Option<&Recent> {
-        self.recent.iter().find(|recent| recent.payload == payload)
-    }
-
-    pub(crate) fn remember(&mut self, payload: &str, outcome: Option<Outcome>) {
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Recent { payload: payload.to_owned(), outcome });
-    }
-
-    fn entry(&self) -> DeviceEntry {
-        let row = &self.row;
-        let hex = row.ed25519.to_hex();
-        DeviceEntry {
-            pubkey: row.ed25519,
-            fingerprint: self.fingerprint(),
-            short_key: (row.platform == Platform::Ios).then(|| format!("{}…{}", &hex[..6], &hex[58..])),
-            state: row.state,
-            platform: platform_word(row.platform),
-            name: self.name(),
-            device_info: row.info.clone(),
-            paired_at: row.paired_at,
-            last_seen: row.last_seen,
-            online: self.online,
-        }
-    }
-
-    pub(crate) fn fingerprint(&self) -> String {
-        fingerprint(&self.row.ed25519, &self.row.x25519)
-    }
-}
-
-const fn platform_word(platform: Platform) -> &'static str {
-    match platform {
-        Platform::Ios => "ios",
-        Platform::Android => "android",
-        Platform::Web => "web",
-        Platform::Unspecified => "unknown",
-    }
-}
-
-const fn platform_name(platform: Platform) -> &'static str {
-    match platform {
-        Platform::Ios => "iPhone",
-        Platform::Android => "Android",
-        Platform::Web => "Browser",
-        Platform::Unspecified => "Device",
-    }
-}
-
-/// All devices, and where the table came from.
-#[derive(Debug)]
-pub(crate) struct Devices {
-    map: BTreeMap<Ed25519Public, Device>,
-    origin: Origin,
-    high_water: u64,
-    /// Commands that wait for the relay to take the list, and until when.
-    waiting: Vec<(Millis, Responder<Applied>)>,
-}
-
-impl Devices {
-    pub(crate) const fn new(origin: Origin) -> Self {
-        Self { map: BTreeMap::new(), origin, high_water: 0, waiting: Vec::new() }
-    }
-
-    pub(crate) fn get(&self, key: &Ed25519Public) -> Option<&Device> {
-        self.map.get(key)
-    }
-
-    pub(crate) fn get_mut(&mut self, key: &Ed25519Public) -> Option<&mut Device> {
-        self.map.get_mut(key)
-    }
-
-    /// A device that may read and answer.
-    pub(crate) fn authorized_mut(&mut self, key: &Ed25519Public) -> Option<&mut Device> {
-        self.map.get_mut(key).filter(|device| device.is_authorized())
-    }
-
-    pub(crate) fn authorized(&self) -> impl Iterator<Item = &Device> {
-        self.map.values().filter(|device| device.is_authorized())
-    }
-
-    pub(crate) fn authorized_keys(&self) -> Vec<Ed25519Public> {
-        self.authorized().map(|device| device.row.ed25519).collect()
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.origin == Origin::Lost
-    }
-
-    pub(crate) const fn table(&self) -> DeviceTable {
-        match self.origin {
-            Origin::Normal => DeviceTable::Normal,
-            Origin::Backup => DeviceTable::LoadedFromBackup,
-            Origin::Lost => DeviceTable::Lost,
-        }
-    }
-
-    pub(crate) fn notice(&self) -> Option<String> {
-        match self.origin {
-            Origin::Normal => None,
-            Origin::Backup => Some(
-                "the database was gone or old: the devices were taken from devices.json beside it; compare them with \
-                 `skaldctl devices`"
-                    .into(),
-            ),
-            Origin::Lost => Some(
-                "the database and devices.json are gone: no list of devices is sent to the relay, so that no phone is \
-                 revoked; put devices.json back and call devices.restore, or call devices.clear to revoke all"
-                    .into(),
-            ),
-        }
-    }
-
-    /// By key or unambiguous prefix.
-    fn find(&self, prefix: &str) -> Result<Ed25519Public, ApiError> {
-        let digits = prefix.to_ascii_lowercase();
-        if digits.len() < MIN_PREFIX || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(ApiError::BadDevicePrefix);
-        }
-        let mut matching = self.map.keys().filter(|key| key.to_hex().starts_with(&digits));
-        match (matching.next(), matching.count()) {
-            (None, _) => Err(ApiError::NoSuchDevice(digits)),
-            (Some(key), 0) => Ok(*key),
-            (Some(_), more) => Err(ApiError::AmbiguousDevice { prefix: digits, count: more + 1 }),
-        }
-    }
-
-    pub(crate) fn partner(&self, key: &Ed25519Public, now: Now) -> Option<Partner> {
-        let device = self.map.get(key)?;
-        Some(Partner {
-            ed25519: *key,
-            x25519: device.row.x25519,
-            send_from: first_send_counter(device.row.reserved, self.high_water, now.unix),
-            received: device.row.received,
-            compression: device.compression(),
-        })
-    }
-
-    pub(crate) fn partners(&self, now: Now) -> Vec<Partner> {
-        self.authorized().filter_map(|device| self.partner(&device.row.ed25519, now)).collect()
-    }
-
-    /// What the relay is told; `None`: nothing.
-    pub(crate) fn list(&self) -> Option<Vec<Ed25519Public>> {
-        (!self.is_lost()).then(|| self.authorized_keys())
-    }
-}
 
 impl Hub {
     pub(super) fn load_devices(&mut self, durable: &Durable) {
@@ -316,7 +109,7 @@ impl Hub {
         self.write(Write::RemoveDevice(key));
         self.devices_are_normal();
         self.forget_pushes(&key);
-        self.effect(super::Effect::Relay(RelayOrder::RemovePartner(key)));
+        self.effect(Effect::Relay(RelayOrder::RemovePartner(key)));
         if device.is_authorized() {
             self.tell_relay_list();
         } else {
@@ -402,13 +195,13 @@ impl Hub {
 
     pub(super) fn set_partner(&mut self, key: Ed25519Public, now: Now) {
         if let Some(partner) = self.devices.partner(&key, now) {
-            self.effect(super::Effect::Relay(RelayOrder::SetPartner(partner)));
+            self.effect(Effect::Relay(RelayOrder::SetPartner(partner)));
         }
     }
 
     pub(super) fn tell_relay_list(&mut self) {
         let list = self.devices.list();
-        self.effect(super::Effect::Relay(RelayOrder::SetAuthorized(list)));
+        self.effect(Effect::Relay(RelayOrder::SetAuthorized(list)));
     }
 
     // From devices and the relay.

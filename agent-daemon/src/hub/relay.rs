@@ -2,7 +2,7 @@
 
 use skald_common::ids::{Ed25519Public, X25519Public};
 use skald_common::payload::{DeviceInfo, ElicitationAction, Payload, PayloadError, ToAgent};
-use skald_common::wire::{Features, Platform};
+use skald_common::wire::Platform;
 use zeroize::Zeroizing;
 
 use super::api::{AnswerContent, ApiError, RelayStatus, Settings};
@@ -14,7 +14,7 @@ use super::{Ctx, Hub, Now};
 #[derive(Debug)]
 pub(crate) enum RelayInput {
     /// The handshake is done.
-    Connected { url: String, features: Features },
+    Connected { url: String },
     /// There is no connection any more, or none came about.
     Disconnected { why: String, parked: bool },
     /// The relay has taken every list it was told.
@@ -73,20 +73,11 @@ pub(crate) struct Relay {
     parked: bool,
     since: u64,
     last_error: Option<String>,
-    features: Features,
 }
 
 impl Relay {
     pub(crate) const fn new(now: Now) -> Self {
-        Self {
-            worked: None,
-            connected: false,
-            settled: false,
-            parked: false,
-            since: now.unix,
-            last_error: None,
-            features: Features::NONE,
-        }
+        Self { worked: None, connected: false, settled: false, parked: false, since: now.unix, last_error: None }
     }
 
     pub(crate) const fn is_connected(&self) -> bool {
@@ -179,7 +170,7 @@ impl Hub {
 
     pub(super) fn relay_input(&mut self, ctx: &mut Ctx<'_>, input: RelayInput) {
         match input {
-            RelayInput::Connected { url, features } => self.relay_connected(ctx.now, url, features),
+            RelayInput::Connected { url } => self.relay_connected(ctx.now, url),
             RelayInput::Disconnected { why, parked } => self.relay_disconnected(ctx.now, why, parked),
             RelayInput::Authorized => {
                 self.relay.settled = true;
@@ -207,11 +198,10 @@ impl Hub {
         }
     }
 
-    fn relay_connected(&mut self, now: Now, url: String, features: Features) {
+    fn relay_connected(&mut self, now: Now, url: String) {
         let relay = &mut self.relay;
         (relay.connected, relay.settled, relay.parked) = (true, false, false);
         relay.since = now.unix;
-        relay.features = features;
         relay.last_error = None;
         relay.worked = Some(url.clone());
         self.effect(Effect::Relay(RelayOrder::RequestPresence));

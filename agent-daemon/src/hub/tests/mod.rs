@@ -12,7 +12,7 @@ use skald_common::crypto::{Identity, Seed};
 use skald_common::ids::{Ed25519Public, PairingToken, X25519Public};
 use skald_common::payload::RawJson;
 use skald_common::peer::{Delivery, Partner};
-use skald_common::wire::{Features, Platform};
+use skald_common::wire::Platform;
 use tokio::sync::{mpsc, oneshot};
 use zeroize::Zeroizing;
 
@@ -216,11 +216,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.connect_with(Features::ALL);
-    }
-
-    fn connect_with(&mut self, features: Features) {
-        self.relay(RelayInput::Connected { url: "ws://relay.test/ns/x/v1/ws".into(), features });
+        self.relay(RelayInput::Connected { url: "ws://relay.test/ns/x/v1/ws".into() });
         self.relay(RelayInput::Authorized);
     }
 

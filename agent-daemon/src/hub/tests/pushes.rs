@@ -302,8 +302,7 @@ fn the_details_follow_live_when_the_short_form_reached_a_phone_that_is_there() {
 
 #[test]
 fn without_receipts_a_live_snapshot_that_missed_does_not_count_as_shown() {
-    let mut world = World::unconnected();
-    world.connect_with(Features::NONE);
+    let mut world = World::new();
     world.phone(1);
     let mut skald = world.host("skald");
     let id = world.approval(&skald, 1);
