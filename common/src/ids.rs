@@ -137,6 +137,33 @@ public_id!(
     NamespaceId,
     32
 );
+impl NamespaceId {
+    /// Lower-case base32 without padding (RFC 4648), 52 characters: a namespace as a host name's label (wire protocol,
+    /// Endpoints).
+    pub fn to_base32(&self) -> String {
+        base32(&self.0)
+    }
+}
+
+fn base32(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digit = |five: u32| char::from(ALPHABET.get((five & 31) as usize).copied().unwrap_or_default());
+    let mut text = String::new();
+    let (mut bits, mut held) = (0_u32, 0_u32);
+    for byte in bytes {
+        bits = (bits << 8) | u32::from(*byte);
+        held += 8;
+        while held >= 5 {
+            held -= 5;
+            text.push(digit(bits >> held));
+        }
+    }
+    if held > 0 {
+        text.push(digit(bits << (5 - held)));
+    }
+    text
+}
+
 public_id!(
     /// A signing key; names a member of a namespace.
     Ed25519Public,
@@ -244,6 +271,14 @@ mod tests {
             assert_eq!(Ed25519Public::from_hex(text), Err(IdError::Hex { expected: 64 }), "{text:?}");
         }
         assert_eq!(MessageNonce::from_slice(&[0; 11]), Err(IdError::Length { expected: 12, got: 11 }));
+    }
+
+    #[test]
+    fn base32_is_the_standards() {
+        for (bytes, text) in [("", ""), ("f", "my"), ("fo", "mzxq"), ("foobar", "mzxw6ytboi")] {
+            assert_eq!(base32(bytes.as_bytes()), text);
+        }
+        assert_eq!(NamespaceId::new([0xff; 32]).to_base32().len(), 52);
     }
 
     #[test]

@@ -9,14 +9,14 @@ use sha2::{Digest, Sha256};
 use skald_common::ids::{Ed25519Public, PairingToken, X25519Public};
 use skald_common::limits::PAIRING_TTL_MAX_SECS;
 use skald_common::pairing::PairingQr;
-use skald_common::peer::Millis;
+use skald_common::peer::{Millis, with_namespace};
 use skald_common::wire::Platform;
 
 use super::api::{ApiError, DeviceState, PairingCode, PairingStarted, PairingState, Responder};
 use super::durable::{DeviceRow, WindowRow, Write};
 use super::effects::{Effect, RelayOrder};
 use super::events::Event;
-use super::{Ctx, Hub, Now, text};
+use super::{Ctx, Hub, Now};
 
 /// How long `pairing.start` waits for the relay.
 const READY_MS: Millis = 10_000;
@@ -137,10 +137,7 @@ impl Hub {
     /// Where phones are sent: `qr_url`, or the address that worked.
     fn pairing_url(&self) -> String {
         match &self.settings.qr_url {
-            Some(url) => {
-                let namespace = &self.names.namespace;
-                url.replace("{ns32}", &text::base32(namespace.as_bytes())).replace("{ns}", &namespace.to_hex())
-            }
+            Some(url) => with_namespace(url, &self.names.namespace),
             None => self.relay.url(&self.settings).to_owned(),
         }
     }

@@ -61,25 +61,6 @@ pub(crate) fn unix_ms(json: &str) -> Option<u64> {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).ok()
 }
 
-/// Lower-case base32 without padding (RFC 4648): a namespace as a host name's label.
-pub(crate) fn base32(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let mut text = String::new();
-    let (mut bits, mut held) = (0_u32, 0_u32);
-    for byte in bytes {
-        bits = (bits << 8) | u32::from(*byte);
-        held += 8;
-        while held >= 5 {
-            held -= 5;
-            text.push(char::from(ALPHABET[(bits >> held & 31) as usize]));
-        }
-    }
-    if held > 0 {
-        text.push(char::from(ALPHABET[(bits << (5 - held) & 31) as usize]));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,13 +90,5 @@ mod tests {
         for bad in ["-1", "1.5", "null", r#""yesterday""#, r#""1900-01-01T00:00:00Z""#, "18446744073709551616"] {
             assert_eq!(unix_ms(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn base32_is_the_standards() {
-        for (bytes, text) in [("", ""), ("f", "my"), ("fo", "mzxq"), ("foobar", "mzxw6ytboi")] {
-            assert_eq!(base32(bytes.as_bytes()), text);
-        }
-        assert_eq!(base32(&[0xff; 32]).len(), 52);
     }
 }

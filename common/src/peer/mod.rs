@@ -47,7 +47,7 @@ use std::fmt;
 
 pub use connection::{DialFailure, Peer};
 pub use counter::first_send_counter;
-pub use routes::{MAX_URL, RouteError, Routes};
+pub use routes::{MAX_URL, RouteError, Routes, with_namespace};
 
 use crate::crypto::Identity;
 use crate::framing::{Body, Compression};

@@ -33,10 +33,10 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// From a configured or scanned address. `{ns}` stands for the namespace; without a path, or with the common one, the
-    /// direct route is tried first; any other path is taken as it is.
+    /// From a configured or scanned address, placeholders filled in by [`with_namespace`]. Without a path, or with the
+    /// common one, the direct route is tried first; any other path is taken as it is.
     pub fn new(url: &str, namespace: &NamespaceId) -> Result<Self, RouteError> {
-        let url = url.trim();
+        let url = with_namespace(url.trim(), namespace);
         if url.len() > MAX_URL {
             return Err(RouteError::Long);
         }
@@ -56,7 +56,7 @@ impl Routes {
         let urls = if path.is_empty() || path == common {
             vec![format!("{origin}/ns/{namespace}/{common}"), format!("{origin}/{common}")]
         } else {
-            vec![format!("{origin}/{}", path.replace("{ns}", &namespace.to_hex()))]
+            vec![format!("{origin}/{path}")]
         };
         Ok(Self { urls, at: 0, tried: 0 })
     }
@@ -84,6 +84,11 @@ impl Routes {
     }
 }
 
+/// Fills in an address: `{ns}` stands for the namespace in hexadecimal, `{ns32}` for its host label.
+pub fn with_namespace(url: &str, namespace: &NamespaceId) -> String {
+    url.replace("{ns32}", &namespace.to_base32()).replace("{ns}", &namespace.to_hex())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +111,7 @@ mod tests {
     fn other_paths_are_taken_as_they_are() {
         assert_eq!(urls("ws://h/ns/{ns}/v1/ws"), [format!("ws://h/ns/{}/v1/ws", "ab".repeat(32))]);
         assert_eq!(urls("ws://h/own/v1/ws"), ["ws://h/own/v1/ws"]);
+        assert_eq!(urls("ws://{ns32}.h/v1/ws")[1], format!("ws://{}.h/v1/ws", NS.to_base32()));
     }
 
     #[test]
