@@ -148,7 +148,11 @@ impl Hub {
             Err(why) => return Verdict::Malformed(why),
         };
         let approves = matches!(content, AnswerContent::Approval { decision: Decision::Approved, .. });
-        let shown = self.devices.get(&from).and_then(|device| device.sights.get(item)).is_some_and(|sight| sight.full);
+        let shown = self
+            .devices
+            .get(&from)
+            .and_then(|device| device.sights.get(item))
+            .is_some_and(|sight| sight.shown.is_whole());
         if approves && !shown { Verdict::Void(Outcome::NotShown) } else { Verdict::Counts(content) }
     }
 

@@ -38,13 +38,31 @@ pub(crate) struct ItemRow {
     pub(crate) leaves_at: Option<u64>,
 }
 
-/// What a device was sent of an item, so far as the relay has accepted it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What a device was sent of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// All of its content, so that an approval counts.
-    pub(crate) full: bool,
-    /// In a snapshot that may ring, when it was due.
+    pub(crate) shown: Shown,
+    /// A snapshot that may ring for it was accepted by the relay.
     pub(crate) rang: bool,
+}
+
+/// How much of an item a device can have seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shown {
+    /// A snapshot without some of its content was sent; none with all of it is known to have arrived at the relay.
+    Partly,
+    /// Every snapshot with it that was sent had all of it. Whether one arrived is not known, but a device that names the
+    /// item must have got one: its id is in nothing else.
+    Wholly,
+    /// The relay has accepted a snapshot with all of it.
+    Surely,
+}
+
+impl Shown {
+    /// Whether an approval from this device counts.
+    pub(crate) fn is_whole(self) -> bool {
+        self > Self::Partly
+    }
 }
 
 /// An answer that its host has not confirmed.

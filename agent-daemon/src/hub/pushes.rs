@@ -13,7 +13,7 @@ use skald_common::peer::{Delivery, Millis};
 use zeroize::Zeroizing;
 
 use super::api::{ApiError, NotificationSent};
-use super::durable::{Sight, Write};
+use super::durable::{Shown, Sight, Write};
 use super::effects::{Effect, Token};
 use super::items::ItemId;
 use super::snapshots::{self, Envelope, Form, Snapshot};
@@ -76,13 +76,13 @@ struct Flight {
 enum Cargo {
     Stored {
         full: Vec<ItemId>,
-        partial: Vec<ItemId>,
+        /// Not all of it had room for all of its content.
+        cut: bool,
         /// What it rings for.
         rings: Vec<ItemId>,
     },
     Live {
         full: Vec<ItemId>,
-        partial: Vec<ItemId>,
         revision: u64,
         /// A miss must be made good by a stored one.
         owed: bool,
@@ -113,15 +113,6 @@ impl Pushes {
     fn turn(&mut self, device: Ed25519Public) -> &mut Turn {
         self.turns.entry(device).or_default()
     }
-
-    fn carries(&self, device: &Ed25519Public, item: &str) -> bool {
-        self.flights.values().filter(|flight| flight.to == *device).any(|flight| match &flight.cargo {
-            Cargo::Stored { full, partial, .. } | Cargo::Live { full, partial, .. } => {
-                full.iter().chain(partial).any(|id| id == item)
-            }
-            Cargo::Text(_) => false,
-        })
-    }
 }
 
 impl Hub {
@@ -147,8 +138,7 @@ impl Hub {
     /// An item is gone: devices that have it must learn so; the others were never troubled.
     pub(super) fn item_left_view(&mut self, item: &str) {
         for key in self.devices.authorized_keys() {
-            let seen = self.devices.get_mut(&key).is_some_and(|device| device.sights.remove(item).is_some());
-            if seen || self.pushes.carries(&key, item) {
+            if self.devices.get_mut(&key).is_some_and(|device| device.sights.remove(item).is_some()) {
                 self.mark_stale(&key);
             }
         }
@@ -194,8 +184,9 @@ impl Hub {
             return;
         }
         let snapshot = self.snapshot(ctx, &key, Form::Stored);
+        self.note_sent(key, &snapshot);
         let delivery = Delivery::Stored { collapse: Some(TAG.to_vec()), quiet: rings.is_empty() };
-        let cargo = Cargo::Stored { full: snapshot.full, partial: snapshot.partial, rings };
+        let cargo = Cargo::Stored { full: snapshot.full, cut: !snapshot.partial.is_empty(), rings };
         let token = self.send(key, Zeroizing::new(snapshot.json), delivery, cargo);
         let turn = self.pushes.turn(key);
         turn.flying = Some(token);
@@ -212,8 +203,9 @@ impl Hub {
             return;
         }
         let snapshot = self.snapshot(ctx, &key, Form::Live);
+        self.note_sent(key, &snapshot);
         let revision = self.revision;
-        let cargo = Cargo::Live { full: snapshot.full, partial: snapshot.partial, revision, owed };
+        let cargo = Cargo::Live { full: snapshot.full, revision, owed };
         self.send(key, Zeroizing::new(snapshot.json), Delivery::Live, cargo);
     }
 
@@ -292,23 +284,23 @@ impl Hub {
     pub(super) fn accepted(&mut self, ctx: &mut Ctx<'_>, token: Token, queued: Option<bool>) {
         let Some(Flight { to, cargo }) = self.pushes.flights.remove(&token) else { return };
         match cargo {
-            Cargo::Stored { full, partial, rings } => {
+            Cargo::Stored { full, cut, rings } => {
                 let turn = self.pushes.turn(to);
                 (turn.flying, turn.refusals, turn.not_before) = (None, 0, 0);
                 let again = std::mem::take(&mut turn.again);
-                self.see(to, &full, &partial, &rings);
+                self.note_accepted(to, &full, &rings);
                 self.set_stale(to, again);
                 let here = self.devices.get(&to).is_some_and(|device| match queued {
                     Some(queued) => !queued,
                     None => device.online,
                 });
                 // It has the short form before its eyes: the details follow.
-                if here && !partial.is_empty() {
+                if here && cut {
                     self.send_live(ctx, to, false);
                 }
             }
-            Cargo::Live { full, partial, revision, .. } => {
-                self.see(to, &full, &partial, &[]);
+            Cargo::Live { full, revision, .. } => {
+                self.note_accepted(to, &full, &[]);
                 if queued.is_none() {
                     self.pushes.turn(to).unproved = full;
                 }
@@ -330,27 +322,49 @@ impl Hub {
         }
     }
 
-    /// Notes what a device has been sent of the items that are still pending.
-    fn see(&mut self, key: Ed25519Public, full: &[ItemId], partial: &[ItemId], rings: &[ItemId]) {
+    /// A snapshot is about to be sent: notes what the device may come to see.
+    fn note_sent(&mut self, key: Ed25519Public, snapshot: &Snapshot) {
+        let sent = |shown| move |id: &ItemId| (id.clone(), shown);
+        let all = snapshot.full.iter().map(sent(Shown::Wholly)).chain(snapshot.partial.iter().map(sent(Shown::Partly)));
+        self.update_sights(key, all.collect(), |known, sent| match known {
+            None => Sight { shown: sent, rang: false },
+            Some(known @ Sight { shown: Shown::Surely, .. }) => known,
+            Some(known) => Sight { shown: known.shown.min(sent), ..known },
+        });
+    }
+
+    /// The relay has accepted a snapshot.
+    fn note_accepted(&mut self, key: Ed25519Public, full: &[ItemId], rings: &[ItemId]) {
+        let full = full.iter().map(|id| (id.clone(), ())).collect();
+        self.update_sights(key, full, |known, ()| Sight {
+            shown: Shown::Surely,
+            rang: known.is_some_and(|known| known.rang),
+        });
+        // Also for what is only counted in the badge, since it did not fit.
+        let rings = rings.iter().map(|id| (id.clone(), ())).collect();
+        self.update_sights(key, rings, |known, ()| Sight {
+            shown: known.map_or(Shown::Partly, |known| known.shown),
+            rang: true,
+        });
+    }
+
+    /// Changes what a device was sent of items that are still pending.
+    fn update_sights<T: Copy>(
+        &mut self,
+        key: Ed25519Public,
+        items: Vec<(ItemId, T)>,
+        change: impl Fn(Option<Sight>, T) -> Sight,
+    ) {
         let pending = self.pending_ids();
         let Some(device) = self.devices.get_mut(&key) else { return };
-        let mut writes = Vec::new();
-        for id in full.iter().chain(partial).filter(|id| pending.contains(*id)) {
-            let sight = device.sights.entry(id.clone()).or_default();
-            let new = Sight { full: sight.full || full.contains(id), rang: sight.rang || rings.contains(id) };
-            let unknown = *sight == Sight::default();
-            if unknown || *sight != new {
-                *sight = new;
-                writes.push(Write::PutSight { device: key, item: id.clone(), sight: new });
+        for (item, what) in items.into_iter().filter(|(item, _)| pending.contains(item)) {
+            let known = device.sights.get(&item).copied();
+            let sight = change(known, what);
+            if known != Some(sight) {
+                device.sights.insert(item.clone(), sight);
+                self.step.writes.push(Write::PutSight { device: key, item, sight });
             }
         }
-        // Counted in the badge, but beyond what fits: it rang all the same.
-        for id in rings.iter().filter(|id| pending.contains(*id) && !full.contains(id) && !partial.contains(id)) {
-            let sight = device.sights.entry(id.clone()).or_default();
-            sight.rang = true;
-            writes.push(Write::PutSight { device: key, item: id.clone(), sight: *sight });
-        }
-        self.step.writes.extend(writes);
     }
 
     /// It did not get through.
@@ -388,16 +402,14 @@ impl Hub {
     /// A relay without receipts says that a live payload did not arrive.
     pub(super) fn live_missed(&mut self, key: &Ed25519Public) {
         let unseen = std::mem::take(&mut self.pushes.turn(*key).unproved);
-        let Some(device) = self.devices.get_mut(key) else { return };
-        device.online = false;
-        let mut writes = Vec::new();
-        for id in unseen {
-            if let Some(sight) = device.sights.get_mut(&id) {
-                sight.full = false;
-                writes.push(Write::PutSight { device: *key, item: id, sight: *sight });
-            }
+        if let Some(device) = self.devices.get_mut(key) {
+            device.online = false;
         }
-        self.step.writes.extend(writes);
+        let unseen = unseen.into_iter().map(|id| (id, ())).collect();
+        self.update_sights(*key, unseen, |known, ()| Sight {
+            shown: Shown::Partly,
+            rang: known.is_some_and(|known| known.rang),
+        });
         self.mark_stale(key);
     }
 

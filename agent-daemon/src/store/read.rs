@@ -6,7 +6,7 @@ use skald_common::wire::Platform;
 
 use super::StoreError;
 use crate::hub::api::DeviceState;
-use crate::hub::durable::{AnswerRow, Answerer, DeviceRow, Durable, ItemRow, Origin, Sight, WindowRow};
+use crate::hub::durable::{AnswerRow, Answerer, DeviceRow, Durable, ItemRow, Origin, Shown, Sight, WindowRow};
 use crate::hub::items::{Item, Kind, RequestId};
 
 const fn uint(value: i64) -> u64 {
@@ -115,7 +115,13 @@ fn items(db: &Connection) -> Result<Vec<ItemRow>, StoreError> {
 
 fn sights(db: &Connection) -> Result<Vec<(Ed25519Public, String, Sight)>, StoreError> {
     all(db, "sights", "SELECT * FROM sights", |row| {
-        let sight = Sight { full: row.get("full")?, rang: row.get("rang")? };
+        let shown = match row.get::<_, u8>("shown")? {
+            0 => Shown::Partly,
+            1 => Shown::Wholly,
+            2 => Shown::Surely,
+            _ => return Ok(None),
+        };
+        let sight = Sight { shown, rang: row.get("rang")? };
         let item = row.get("item")?;
         Ok(ed25519(row, "device")?.map(|device| (device, item, sight)))
     })

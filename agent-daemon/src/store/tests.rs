@@ -9,7 +9,7 @@ use skald_common::wire::Platform;
 
 use super::*;
 use crate::hub::api::{AnswerContent, DeviceState};
-use crate::hub::durable::{AnswerRow, Answerer, DeviceRow, ItemRow, Sight, WindowRow};
+use crate::hub::durable::{AnswerRow, Answerer, DeviceRow, ItemRow, Shown, Sight, WindowRow};
 use crate::hub::items::{Item, Kind, RequestId};
 
 const NOW: u64 = 1_796_000_000_000;
@@ -65,7 +65,7 @@ fn answerer() -> Answerer {
 fn everything_that_is_written_is_read_back_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path()).unwrap().store;
-    let sight = Sight { full: true, rang: false };
+    let sight = Sight { shown: Shown::Wholly, rang: false };
     let (key, id) = (device(1).ed25519, item(1).item.id);
     let window = WindowRow { token_hash: [3; 32], expires_at: NOW };
     store
@@ -125,7 +125,7 @@ fn what_hangs_on_an_item_or_a_device_goes_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path()).unwrap().store;
     let (key, id) = (device(1).ed25519, item(1).item.id);
-    let sight = Sight { full: true, rang: true };
+    let sight = Sight { shown: Shown::Surely, rang: true };
     let all = [
         Write::PutDevice(device(1)),
         Write::PutItem(item(1)),

@@ -34,11 +34,11 @@ CREATE TABLE items (
     leaves_at INTEGER
 ) STRICT;
 
--- What each device was sent of each pending item.
+-- What each device was sent of each pending item; shown: 0 partly, 1 wholly, 2 surely.
 CREATE TABLE sights (
     device BLOB NOT NULL REFERENCES devices (ed25519) ON DELETE CASCADE,
     item TEXT NOT NULL REFERENCES items (id) ON DELETE CASCADE,
-    "full" INTEGER NOT NULL,
+    shown INTEGER NOT NULL CHECK (shown BETWEEN 0 AND 2),
     rang INTEGER NOT NULL,
     PRIMARY KEY (device, item)
 ) STRICT, WITHOUT ROWID;

@@ -100,10 +100,10 @@ pub(super) fn apply(db: &Connection, write: &Write) -> Result<(), StoreError> {
         }
         Write::PutSight { device, item, sight } => {
             db.prepare_cached(
-                "INSERT INTO sights (device, item, \"full\", rang) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (device, item) DO UPDATE SET \"full\" = ?3, rang = ?4",
+                "INSERT INTO sights (device, item, shown, rang) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (device, item) DO UPDATE SET shown = ?3, rang = ?4",
             )?
-            .execute(params![device.as_bytes(), item, sight.full, sight.rang])?;
+            .execute(params![device.as_bytes(), item, sight.shown as u8, sight.rang])?;
         }
         Write::PutAnswer(row) => {
             let content = serde_json::to_string(&row.content).map_err(|_| StoreError::Damaged("answers"))?;

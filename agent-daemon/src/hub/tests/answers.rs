@@ -106,8 +106,6 @@ fn an_approval_of_what_was_not_shown_in_full_is_void_and_the_whole_is_sent() {
     assert_eq!(acks(&sent, 1), [("not_shown".into(), Value::Null)]);
     let live = sent.iter().find(|sent| sent.is_live()).unwrap();
     assert_eq!(live.json["approvals"][0]["arguments"]["x"], noise.as_str());
-    world.approve(1, &id);
-    assert!(skald.calls().is_empty(), "sent, but not accepted by the relay");
     world.relay(RelayInput::Accepted { token: live.token, queued: Some(false) });
     world.approve(1, &id);
     assert_eq!(skald.answer().1.device.pubkey, key(1));
@@ -133,6 +131,43 @@ fn a_push_without_the_details_does_not_make_them_approvable_but_rejectable() {
     world.phone_says(1, "approval_response", &format!(r#""request_id":"{id}","decision":"rejected","bypass_secs":5"#));
     let json = serde_json::to_value(skald.answer().1).unwrap();
     assert_eq!((&json["decision"], &json["bypass_secs"]), (&"rejected".into(), &Value::Null));
+}
+
+#[test]
+fn a_device_that_names_an_item_has_seen_the_whole_if_nothing_less_was_ever_sent() {
+    let mut world = World::new();
+    world.phone(1);
+    let skald = world.host("skald");
+    let id = world.approval(&skald, 1);
+    world.advance(20_000);
+    assert_eq!(world.take_sent().len(), 1, "sent, and the daemon dies before the relay's word reaches it");
+    drop(skald);
+    let mut world = world.restart();
+    world.connect();
+    let mut skald = world.host("skald");
+    world.sync(&skald, &[&approval(1)]).unwrap();
+    world.approve(1, &id);
+    assert_eq!(skald.calls().len(), 1);
+}
+
+#[test]
+fn a_whole_snapshot_that_may_be_lost_does_not_make_up_for_a_short_one() {
+    let mut world = World::new();
+    world.phone_on(1, Platform::Ios);
+    let mut skald = world.host("skald");
+    let item = format!(r#"{{"request_id":1,"tool_name":"t","summary":"s","detail":"{}"}}"#, noise());
+    world.request(&skald, Kind::Approval, &item).unwrap();
+    world.advance(20_000);
+    let push = world.take_sent().remove(0);
+    world.relay(RelayInput::Accepted { token: push.token, queued: Some(false) });
+    let live = world.take_sent().remove(0);
+    assert!(live.is_live());
+    let id = world.inbox()[0].id.clone();
+    world.approve(1, &id);
+    assert!(skald.calls().is_empty(), "only the push is known to have arrived");
+    world.relay(RelayInput::Accepted { token: live.token, queued: Some(false) });
+    world.approve(1, &id);
+    assert_eq!(skald.calls().len(), 1);
 }
 
 #[test]
