@@ -151,15 +151,19 @@ impl Process {
 
     /// Waits until it has written `text` after the first `from` bytes of its output; gives the rest from `text` on.
     pub async fn wrote_after(&self, stream: Stream, from: usize, text: &str) -> String {
+        self.wrote_or_ended(stream, from, text).await.unwrap_or_else(|| {
+            panic!("{} ended ({:?}) without writing {text:?}", self.name, self.transcript.borrow().status)
+        })
+    }
+
+    /// The same; `None` if it ends without writing `text`.
+    pub async fn wrote_or_ended(&self, stream: Stream, from: usize, text: &str) -> Option<String> {
         let mut transcript = self.transcript.clone();
         let written = |t: &Transcript| t.get(stream).get(from..).and_then(|tail| tail.find(text)).map(|at| from + at);
         let what = format!("{:?} from {}", text, self.name);
         let seen = within(&what, transcript.wait_for(|t| written(t).is_some() || t.status.is_some())).await;
         let seen = seen.expect("the transcript ends with a status");
-        match written(&seen) {
-            Some(at) => seen.get(stream)[at..].to_owned(),
-            None => panic!("{} ended ({:?}) without writing {text:?}", self.name, seen.status),
-        }
+        written(&seen).map(|at| seen.get(stream)[at..].to_owned())
     }
 
     /// Waits until it has ended.

@@ -188,3 +188,41 @@ async fn what_was_resolved_at_the_computer_in_time_never_rings_on_a_phone() {
     host.request("elicitation", &Host::secret(3, "Password for deploy@host", "password")).await;
     assert_eq!(phone.snapshot(1).await["elicitations"][0]["field_name"], "password");
 }
+
+#[tokio::test]
+async fn a_secret_for_a_host_that_is_away_waits_in_memory() {
+    let mut world = World::new().await;
+    let host = world.host("skald").await;
+    let mut phone = world.raw_phone("Ann").await;
+    let prompt = Host::secret(1, "Password", "password");
+    host.sync(&[], &[], std::slice::from_ref(&prompt)).await;
+    let id = phone.item("elicitations").await["request_id"].clone();
+    drop(host);
+    world.control.until("the host to be gone", "status", |status| status["hosts"] == json!([])).await;
+    let answer = json!({"request_id": id, "action": "accept", "content": {"password": "hunter2"}});
+    let reply = phone.send("elicitation_response", answer).await;
+    assert_eq!(phone.ack(&reply).await["outcome"], "accepted");
+    assert_eq!(skald_tests::containing(world.daemon.folder(), "hunter2"), Vec::<std::path::PathBuf>::new());
+    let mut host = Host::connect(&world.daemon.hosts_socket(), "skald").await;
+    host.sync(&[], &[], &[prompt]).await;
+    assert_eq!(host.answered().await["content"]["password"], "hunter2");
+}
+
+#[tokio::test]
+async fn an_item_leaves_when_its_time_is_over_and_an_answer_is_not_delivered() {
+    let mut world = World::new().await;
+    let mut host = world.host("skald").await;
+    let mut phone = world.raw_phone("Ann").await;
+    let mut short_lived = Host::approval(1, "Deploy", &json!({}));
+    short_lived["expires_at"] = (skald_tests::unix_ms() + 3_000).into();
+    host.request("approval", &short_lived).await;
+    let id = phone.item("approvals").await["request_id"].clone();
+    phone.snapshot(0).await;
+    let tap = phone.decide(&id, "approved").await;
+    let outcome = phone.ack(&tap).await["outcome"].clone();
+    assert!(outcome == "expired" || outcome == "superseded", "{outcome}");
+    host.request("approval", &Host::approval(2, "Next", &json!({}))).await;
+    let id = phone.item("approvals").await["request_id"].clone();
+    phone.decide(&id, "rejected").await;
+    assert_eq!(host.answered().await["request_id"], 2, "the late answer reached nobody");
+}

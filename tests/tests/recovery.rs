@@ -235,3 +235,58 @@ async fn a_damaged_database_is_set_aside_and_kept() {
     phone.decide(&id, "approved").await;
     assert_eq!(host.answered().await["decision"], "approved");
 }
+
+#[tokio::test]
+async fn a_daemon_with_an_older_database_revokes_nobody_and_is_still_heard() {
+    let mut world = World::new().await;
+    let mut ann = world.raw_phone("Ann").await;
+    world.daemon.stop().await;
+    let state = world.daemon.state();
+    let old = std::fs::read(state.join("agentd.db")).expect("a database at rest");
+    world.daemon.start_again().await;
+    world.reconnect().await;
+    let mut bob = world.raw_phone("Bob").await;
+    let host = world.host("skald").await;
+    host.call("notification.send", json!({"title": "Skald", "body": "Before"})).await;
+    for phone in [&mut ann, &mut bob] {
+        phone.payload_where("notification", |payload| payload["body"] == "Before").await;
+    }
+    drop(host);
+
+    world.daemon.stop().await;
+    remove_database(&state);
+    std::fs::write(state.join("agentd.db"), old).expect("written");
+    world.daemon.start_again().await;
+    world.reconnect().await;
+    let mut host = world.host("skald").await;
+    host.request("approval", &Host::approval(1, "Deploy", &json!({}))).await;
+    // The relay lets both in, and no counter is used again: they read what comes.
+    for phone in [&mut ann, &mut bob] {
+        phone.disconnect().await;
+        phone.connect().await;
+    }
+    ann.item("approvals").await;
+    assert_eq!(world.control.status().await["devices"]["authorized"], 2, "the backup knows of the newer one");
+    let id = bob.inbox().await["approvals"][0]["request_id"].clone();
+    bob.decide(&id, "approved").await;
+    assert_eq!(host.answered().await["decision"], "approved");
+}
+
+#[tokio::test]
+async fn what_is_to_be_told_while_the_relay_is_away_is_told_when_it_is_back() {
+    if !Relay::controllable() {
+        return;
+    }
+    let mut world = World::on(Arc::new(Relay::own(&[]).await), &DaemonOptions::default()).await;
+    let host = world.host("skald").await;
+    let mut phone = world.raw_phone("Ann").await;
+    world.relay.kill().await;
+    world.control.event("relay.disconnected").await;
+    let sent = host.call("notification.send", json!({"title": "Skald", "body": "Meanwhile"})).await;
+    assert_eq!((&sent["devices"], &sent["queued"]), (&json!(1), &json!(1)));
+    host.request("clarification", &Host::question(1, "Which branch?", &[])).await;
+    Arc::get_mut(&mut world.relay).expect("nobody else uses it").start_again().await;
+    phone.connect().await;
+    phone.payload_where("notification", |payload| payload["body"] == "Meanwhile").await;
+    assert_eq!(phone.inbox().await["clarifications"][0]["question"], "Which branch?");
+}

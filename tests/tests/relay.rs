@@ -1,9 +1,10 @@
 //! The relay as its operator meets it: it starts, says where, answers, and stops.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use skald_common::wire::Frame;
-use skald_tests::{RawSocket, Relay};
+use skald_tests::{DaemonOptions, RawSocket, Relay, World};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -47,4 +48,26 @@ async fn a_relay_told_to_stop_ends_within_five_seconds_although_peers_are_connec
     relay.start_again().await;
     let mut socket = RawSocket::open(relay.url()).await;
     assert!(matches!(socket.next().await, Some(Frame::Challenge(_))), "and it starts again on the same port");
+}
+
+/// The runtime evicts an object that has been idle for about ten seconds, and tells nobody: there is no event to await.
+#[tokio::test]
+async fn an_idle_namespace_leaves_memory_and_its_connections_live_on() {
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Arc::new(Relay::own(&[]).await);
+    let mut world = World::on(Arc::clone(&relay), &DaemonOptions::default()).await;
+    let mut phone = world.paired_raw_phone().await;
+    phone.connect().await;
+    let wakings = || relay.log().matches("woke up with 2 connections").count();
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_secs(13)).await;
+        let before = wakings();
+        assert_eq!(phone.inbox().await["badge"], 0, "asked and answered over the connections from before");
+        if wakings() > before {
+            return;
+        }
+    }
+    panic!("never evicted: {}", relay.report());
 }

@@ -100,7 +100,7 @@ async fn every_item_is_decided_once_whatever_is_killed_meanwhile() {
         if dice.coin() {
             // Connected and about to send, instead of anywhere on the way there.
             let shown = if dice.coin() { &approving } else { &rejecting };
-            shown.wrote(Stream::Out, &id).await;
+            shown.wrote_or_ended(Stream::Out, 0, &id).await;
         }
         let killed = strike(&mut world, &mut dice).await;
         if killed.contains("daemon") {
