@@ -151,6 +151,10 @@ impl Object {
                 Some((conn_of(&attachment)?, attachment, socket))
             })
             .collect();
+        if !known.is_empty() {
+            // The one trace that hibernation leaves; a test waits for it.
+            worker::console_log!("woke up with {} connections", known.len());
+        }
         let attachments = known.iter().map(|(conn, attachment, _)| (*conn, attachment));
         Memory {
             engine: Engine::restore(self.limits.clone(), ObjectSql::new(&self.state), attachments),
