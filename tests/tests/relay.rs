@@ -60,7 +60,7 @@ async fn an_idle_namespace_leaves_memory_and_its_connections_live_on() {
     let mut world = World::on(Arc::clone(&relay), &DaemonOptions::default()).await;
     let mut phone = world.paired_raw_phone().await;
     phone.connect().await;
-    let wakings = || relay.log().matches("woke up with 2 connections").count();
+    let wakings = || relay.log().matches("woke up with").count();
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_secs(13)).await;
         let before = wakings();
