@@ -334,3 +334,49 @@ fn log(event: &Event) {
         | Event::InboxAnswered { .. } => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::api::{ApiError, HostHello};
+
+    fn start(folder: &Path) -> Result<Daemon, DaemonError> {
+        Daemon::start(folder, Settings::default())
+    }
+
+    #[tokio::test]
+    async fn it_keeps_its_identity_and_holds_its_folder_until_it_has_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = start(folder.path()).unwrap();
+        let first = daemon.handle().status().await.unwrap();
+        let error = start(folder.path()).unwrap_err();
+        assert!(matches!(error, DaemonError::StateDir(StateDirError::Running { .. })), "{error}");
+        let handle = daemon.handle();
+        daemon.shutdown().await.unwrap();
+        assert_eq!(handle.status().await, Err(ApiError::Stopping));
+        let again = start(folder.path()).unwrap();
+        assert_eq!(again.handle().status().await.unwrap().namespace_id, first.namespace_id);
+        again.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_session_frees_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = start(folder.path()).unwrap();
+        let hello = || HostHello { name: "skald".into(), version: "1".into(), label: None, linger_secs: None };
+        let session = daemon.handle().open_host(hello()).await.unwrap();
+        assert_eq!(daemon.handle().status().await.unwrap().hosts.len(), 1);
+        drop(session);
+        // Whether it is seen before the next opening or during its probe: the name is free at once.
+        let opened = tokio::time::timeout(std::time::Duration::from_secs(2), daemon.handle().open_host(hello())).await;
+        assert!(opened.unwrap().is_ok());
+        daemon.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_seed_that_cannot_be_used_stops_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(identity::SEED), "short").unwrap();
+        assert!(matches!(start(folder.path()), Err(DaemonError::Seed(_))));
+    }
+}

@@ -1,6 +1,6 @@
 //! How other tasks talk to the hub: a cloneable [`HubHandle`], the commands behind it, and their answers and errors.
 //!
-//! Each call is one [`Command`] in a bounded queue with a oneshot for the reply; a full queue makes callers wait, which is
+//! Each call is one `Command` in a bounded queue with a oneshot for the reply; a full queue makes callers wait, which is
 //! the back-pressure on socket clients. Replies come after what they promise is on disk. Nothing here knows JSON-RPC: the
 //! socket server maps [`ApiError`] to codes, and its requests to these calls (socket API, all sections).
 

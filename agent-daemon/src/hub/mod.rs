@@ -1,15 +1,15 @@
 //! The hub: the one owner of the daemon's state. Hosts, items, answers, snapshots, devices and pairing are decided here.
 //!
 //! It is a state machine without I/O, clocks or randomness: the caller passes in the time and a source of random bytes,
-//! calls [`Hub::handle`] with one [`Input`], and carries out the [`Step`] that comes back: its writes as one transaction,
-//! then its effects in order. [`Hub::deadline`] says when [`Input::Timeout`] is due.
+//! calls `Hub::handle` with one `Input`, and carries out the `Step` that comes back: its writes as one transaction,
+//! then its effects in order. `Hub::deadline` says when `Input::Timeout` is due.
 //!
 //! **A write that fails is a crash that did not happen.** None of the step's effects take place, and the caller hands the
-//! hub what the disk holds ([`Hub::reload`]): memory and disk never differ for longer than that.
+//! hub what the disk holds (`Hub::reload`): memory and disk never differ for longer than that.
 //!
 //! Each module holds one subject and its part of `impl Hub`:
-//! [`hosts`] (sessions and what they raise), [`items`], [`answers`], [`snapshots`] and [`pushes`] (what phones are sent),
-//! [`devices`], [`pairing`], [`relay`] (the connection), [`events`]; [`api`] is the way in, [`durable`] what survives.
+//! `hosts` (sessions and what they raise), [`items`], `answers`, `snapshots` and `pushes` (what phones are sent),
+//! `devices`, `pairing`, `relay` (the connection), [`events`]; [`api`] is the way in, `durable` what survives.
 
 mod answers;
 pub mod api;

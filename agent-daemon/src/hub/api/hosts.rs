@@ -33,7 +33,7 @@ pub struct HostHello {
 /// An open host session. Dropping it closes it: the host's items then stay for its `linger_secs`.
 #[derive(Debug)]
 pub struct HostSession {
-    /// For the calls of [`HubHandle`].
+    /// For the calls of [`HubHandle`](super::HubHandle).
     pub id: SessionId,
     /// Calls to make on the host's connection, in order. `None` from `recv`: the hub closed the session; close the
     /// connection.
@@ -48,7 +48,7 @@ impl Drop for HostSession {
     }
 }
 
-/// A call to make on a host's connection; report the outcome with [`HubHandle::call_done`].
+/// A call to make on a host's connection; report the outcome with [`HubHandle::call_done`](super::HubHandle::call_done).
 #[derive(Debug)]
 pub struct HostCall {
     /// Names the call.

@@ -94,7 +94,7 @@ pub struct Applied {
 /// One row of `inbox.list`.
 #[derive(Debug, Clone, Serialize)]
 pub struct InboxEntry {
-    /// The id that phones see, and that [`HubHandle::inbox_answer`] takes.
+    /// The id that phones see, and that [`HubHandle::inbox_answer`](super::HubHandle::inbox_answer) takes.
     pub id: String,
     /// The host that raised it.
     pub host: String,
