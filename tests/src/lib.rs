@@ -6,9 +6,14 @@
 //! * [`RawPhone`], [`RawSocket`]: a phone that says what no honest phone would, and a socket that sends any bytes.
 //! * [`OldRelay`]: a proxy that makes the relay look like one without our features.
 //!
-//! Nothing here sleeps: a test awaits lines of output, answers and events, each within [`PATIENCE`]. The suite runs
-//! against a relay of its own, or against the one that `RELAY_URL` names; what needs control over the relay is skipped
-//! there. What a process wrote is printed when its test fails.
+//! | variable | |
+//! |---|---|
+//! | `RELAY_URL` | another relay (`wss://relay.example/v1/ws`) instead of one of our own; what needs control over it is skipped |
+//! | `SKALD_TEST_BIN_DIR` | where the programs under test are taken from as they are; else cargo builds them |
+//! | `SKALD_TEST_SEED` | repeats what a failed test with dice did |
+//!
+//! Nothing here sleeps: a test awaits lines of output, answers and events, each within [`PATIENCE`]. What a
+//! process wrote is printed when its test fails.
 
 mod build;
 mod daemon;
