@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use skald_common::ids::NamespaceId;
 use skald_common::wire::Frame;
 use skald_tests::{DaemonOptions, RawSocket, Relay, World};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,4 +71,30 @@ async fn an_idle_namespace_leaves_memory_and_its_connections_live_on() {
         }
     }
     panic!("never evicted: {}", relay.report());
+}
+
+/// An evicted object is dropped outside of any event, where most of the runtime refuses to be called; a refusal that is not
+/// caught ends the isolate, and with it the memory of every namespace.
+#[tokio::test]
+async fn a_timer_that_an_evicted_object_leaves_behind_ends_nobody_elses_memory() {
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Relay::own(&["RELAY_CHALLENGE_TIMEOUT_SECS=1"]).await;
+    let direct = |n: u8| relay.url().replace("/v1/ws", &format!("/ns/{}/v1/ws", NamespaceId::new([n; 32])));
+    let mut sockets = Vec::new();
+    for n in 0..20 {
+        sockets.push(RawSocket::open(&direct(n)).await);
+    }
+    for mut socket in sockets {
+        assert!(matches!(socket.next().await, Some(Frame::Challenge(_))));
+        assert!(matches!(socket.next().await, Some(Frame::AuthError(error)) if error.code == "challenge_timeout"));
+    }
+    // Longer than the runtime keeps an idle object; nothing tells when it has gone.
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    for n in 0..200 {
+        // Garbage, so that it is collected.
+        drop(RawSocket::open(&direct(n)).await);
+    }
+    assert!(!relay.log().contains("Critical error"), "{}", relay.report());
 }

@@ -90,8 +90,9 @@ pub(super) struct Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        let scope: web_sys::WorkerGlobalScope = worker::js_sys::global().unchecked_into();
-        scope.clear_timeout_with_handle(self.id);
+        // An evicted object is dropped by the garbage collector, outside of any event, where the runtime refuses this
+        // call; a refusal that is not caught would take the whole isolate down. The timer is gone by then anyway.
+        let _ = call(&worker::js_sys::global(), "clearTimeout", &[&self.id.into()]);
     }
 }
 
