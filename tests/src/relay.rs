@@ -1,6 +1,6 @@
 //! The relay: one of our own on the real runtime, or the one that `RELAY_URL` names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use tempfile::TempDir;
@@ -19,7 +19,8 @@ pub struct Relay {
 #[derive(Debug)]
 struct Local {
     port: u16,
-    data: TempDir,
+    /// Holds the data folder, and what the script leaves behind when it is killed.
+    home: TempDir,
     vars: Vec<String>,
     process: Process,
 }
@@ -42,10 +43,10 @@ impl Relay {
 
     /// A relay of this test alone, which it may stop; `vars` as `NAME=VALUE`. Ask [`Self::controllable`] before.
     pub async fn own(vars: &[&str]) -> Self {
-        let data = tempfile::Builder::new().prefix("skald-relay-").tempdir().expect("a temporary folder");
+        let home = tempfile::Builder::new().prefix("skald-relay-").tempdir().expect("a temporary folder");
         let vars: Vec<String> = vars.iter().map(|&var| var.to_owned()).collect();
-        let (process, port) = serve(0, data.path(), &vars).await;
-        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(Local { port, data, vars, process }) }
+        let (process, port) = serve(0, home.path(), &vars).await;
+        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(Local { port, home, vars, process }) }
     }
 
     /// Whether tests have relays of their own; if not, says that the calling test is skipped.
@@ -67,8 +68,8 @@ impl Relay {
     }
 
     /// Where it keeps namespaces.
-    pub fn data(&self) -> Option<&Path> {
-        self.local.as_ref().map(|local| local.data.path())
+    pub fn data(&self) -> Option<PathBuf> {
+        self.local.as_ref().map(|local| local.home.path().join(DATA))
     }
 
     /// What it wrote to its log.
@@ -99,7 +100,7 @@ impl Relay {
     /// Starts it again on the same port and folder after [`Self::kill`] or [`Self::stop`].
     pub async fn start_again(&mut self) {
         let local = self.local.as_mut().expect("a relay of our own");
-        (local.process, _) = serve(local.port, local.data.path(), &local.vars).await;
+        (local.process, _) = serve(local.port, local.home.path(), &local.vars).await;
     }
 
     fn local(&self) -> &Local {
@@ -107,9 +108,12 @@ impl Relay {
     }
 }
 
-async fn serve(port: u16, data: &Path, vars: &[String]) -> (Process, u16) {
+/// The data folder's name.
+const DATA: &str = "data";
+
+async fn serve(port: u16, home: &Path, vars: &[String]) -> (Process, u16) {
     let mut relay = command(root().join("scripts/relay"));
-    relay.args(["--port", &port.to_string(), "--data"]).arg(data);
+    relay.args(["--port", &port.to_string(), "--data"]).arg(home.join(DATA)).env("TMPDIR", home);
     for var in vars {
         relay.args(["--var", var]);
     }
