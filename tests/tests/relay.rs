@@ -62,7 +62,7 @@ async fn an_idle_namespace_leaves_memory_and_its_connections_live_on() {
     let mut phone = world.paired_raw_phone().await;
     phone.connect().await;
     let wakings = || relay.log().matches("woke up with").count();
-    for _ in 0..8 {
+    for _ in 0..4 {
         tokio::time::sleep(Duration::from_secs(13)).await;
         let before = wakings();
         assert_eq!(phone.inbox().await["badge"], 0, "asked and answered over the connections from before");
