@@ -83,10 +83,9 @@ impl Identity {
         Signature::new(*self.ed25519.sk.sign(pipe_message(nonce, connection), None))
     }
 
-    /// X25519 with a peer; `None` for the all-zero result that a small-order key forces.
+    /// X25519 with a peer; `None` for a small-order key.
     pub(crate) fn agree(&self, peer: &X25519Public) -> Option<zeroize::Zeroizing<[u8; 32]>> {
-        let shared = self.x25519.diffie_hellman(&PublicKey::from(*peer.as_bytes()));
-        shared.was_contributory().then(|| zeroize::Zeroizing::new(*shared.as_bytes()))
+        shared_secret(&self.x25519, peer)
     }
 }
 
@@ -94,6 +93,12 @@ impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("ed25519_pub", &self.ed25519_pub).finish_non_exhaustive()
     }
+}
+
+/// X25519; `None` for the all-zero result that a small-order key forces.
+pub(super) fn shared_secret(secret: &StaticSecret, peer: &X25519Public) -> Option<zeroize::Zeroizing<[u8; 32]>> {
+    let shared = secret.diffie_hellman(&PublicKey::from(*peer.as_bytes()));
+    shared.was_contributory().then(|| zeroize::Zeroizing::new(*shared.as_bytes()))
 }
 
 /// `SHA-256(NS_DOMAIN ‖ 00 ‖ agent key)`.

@@ -2,12 +2,15 @@
 //! check each value of the published vectors.
 
 mod fingerprint;
+mod gcm;
 mod identity;
 mod pipe;
 mod session;
 #[cfg(test)]
 mod vectors;
 mod verify;
+#[cfg(test)]
+mod wycheproof;
 
 pub use fingerprint::fingerprint;
 pub use identity::{Identity, Seed, namespace_id};

@@ -3,13 +3,12 @@
 
 use std::fmt;
 
-use aes_gcm::aead::AeadInOut;
-use aes_gcm::aead::inout::InOutBuf;
-use aes_gcm::{Aes256Gcm, KeyInit, Nonce, Tag};
+use aes_gcm::{Aes256Gcm, KeyInit};
 use x25519_dalek::{PublicKey, StaticSecret};
 
-use super::session::{OpenError, SealError, TAG_LEN};
-use super::{PIPE_KDF_INFO, PIPE_KDF_SALT, hkdf32};
+use super::identity::shared_secret;
+use super::session::{OpenError, SealError};
+use super::{PIPE_KDF_INFO, PIPE_KDF_SALT, gcm, hkdf32};
 use crate::ids::{ConnectionId, X25519Public};
 
 /// One side's secret for one pipe. Used up by [`agree`](Self::agree), wiped when dropped.
@@ -28,11 +27,8 @@ impl PipeSecret {
 
     /// The cipher of this pipe, for the side that `end` says.
     pub fn agree(self, peer: &X25519Public, connection: ConnectionId, end: PipeEnd) -> Result<PipeCipher, SealError> {
-        let shared = self.0.diffie_hellman(&PublicKey::from(*peer.as_bytes()));
-        if !shared.was_contributory() {
-            return Err(SealError::WeakKey);
-        }
-        let key = hkdf32(shared.as_bytes(), PIPE_KDF_SALT, PIPE_KDF_INFO);
+        let shared = shared_secret(&self.0, peer).ok_or(SealError::WeakKey)?;
+        let key = hkdf32(shared.as_ref(), PIPE_KDF_SALT, PIPE_KDF_INFO);
         Ok(PipeCipher { cipher: Aes256Gcm::new((&*key).into()), connection, end, sent: 0, received: 0 })
     }
 }
@@ -82,40 +78,23 @@ impl PipeCipher {
     /// Seals the next frame.
     pub fn seal(&mut self, plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let count = self.sent.checked_add(1).ok_or(SealError::TooLong)?;
-        let mut sealed = Vec::with_capacity(plain.len() + TAG_LEN);
-        sealed.extend_from_slice(plain);
-        let tag = self
-            .cipher
-            .encrypt_inout_detached(
-                &pipe_nonce(self.end, count),
-                self.connection.as_bytes(),
-                InOutBuf::from(sealed.as_mut_slice()),
-            )
-            .map_err(|_| SealError::TooLong)?;
-        sealed.extend_from_slice(&tag);
+        let sealed = gcm::seal(&self.cipher, pipe_nonce(self.end, count), self.connection.as_bytes(), plain)?;
         self.sent = count;
         Ok(sealed)
     }
 
     #[cfg(test)]
     pub(super) fn next_nonce(&self) -> [u8; 12] {
-        pipe_nonce(self.end, self.sent + 1).into()
+        pipe_nonce(self.end, self.sent + 1)
     }
 
     /// Opens the peer's next frame in place; after an error the pipe is of no use any more.
     pub fn open(&mut self, mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
         let count = self.received.checked_add(1).ok_or(OpenError::Length)?;
-        let body = sealed.len().checked_sub(TAG_LEN).ok_or(OpenError::Length)?;
-        let tag = sealed.split_off(body);
-        let tag: [u8; TAG_LEN] = tag.try_into().map_err(|_| OpenError::Length)?;
-        self.cipher
-            .decrypt_inout_detached(
-                &pipe_nonce(self.end.other(), count),
-                self.connection.as_bytes(),
-                InOutBuf::from(sealed.as_mut_slice()),
-                &Tag::from(tag),
-            )
-            .map_err(|_| OpenError::Tag)?;
+        let (body, tag) = gcm::split(&sealed)?;
+        let length = body.len();
+        sealed.truncate(length);
+        gcm::open(&self.cipher, pipe_nonce(self.end.other(), count), self.connection.as_bytes(), &mut sealed, tag)?;
         self.received = count;
         Ok(sealed)
     }
@@ -130,12 +109,12 @@ impl fmt::Debug for PipeCipher {
     }
 }
 
-fn pipe_nonce(end: PipeEnd, count: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+fn pipe_nonce(end: PipeEnd, count: u64) -> [u8; 12] {
     let mut nonce = [0; 12];
     let (prefix, rest) = nonce.split_at_mut(4);
     prefix.copy_from_slice(&end.prefix());
     rest.copy_from_slice(&count.to_be_bytes());
-    Nonce::from(nonce)
+    nonce
 }
 
 #[cfg(test)]

@@ -2,15 +2,10 @@
 
 use std::fmt;
 
-use aes_gcm::aead::AeadInOut;
-use aes_gcm::aead::inout::InOutBuf;
-use aes_gcm::{Aes256Gcm, KeyInit, Nonce, Tag};
+use aes_gcm::{Aes256Gcm, KeyInit};
 
-use super::{Identity, SESSION_INFO, SESSION_SALT, hkdf32};
+use super::{Identity, SESSION_INFO, SESSION_SALT, gcm, hkdf32};
 use crate::ids::{Ed25519Public, MessageNonce, NamespaceId, X25519Public};
-
-/// Length of the authentication tag, bytes.
-pub(super) const TAG_LEN: usize = 16;
 
 /// Who a message goes to: the first four bytes of its nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,17 +104,7 @@ impl SessionKey {
     /// Seals a framed plaintext under `counter`: the nonce, and ciphertext ‖ tag. The caller never uses a counter twice.
     pub fn seal(&self, counter: u64, framed: &[u8]) -> Result<(MessageNonce, Vec<u8>), SealError> {
         let nonce = nonce(self.sends, counter);
-        let mut sealed = Vec::with_capacity(framed.len() + TAG_LEN);
-        sealed.extend_from_slice(framed);
-        let tag = self
-            .cipher
-            .encrypt_inout_detached(
-                &gcm_nonce(&nonce),
-                &self.aad(&self.me, &self.peer),
-                InOutBuf::from(sealed.as_mut_slice()),
-            )
-            .map_err(|_| SealError::TooLong)?;
-        sealed.extend_from_slice(&tag);
+        let sealed = gcm::seal(&self.cipher, *nonce.as_bytes(), &self.aad(&self.me, &self.peer), framed)?;
         Ok((nonce, sealed))
     }
 
@@ -130,18 +115,9 @@ impl SessionKey {
         if prefix != self.sends.reversed().prefix() {
             return Err(OpenError::Direction);
         }
-        let body = sealed.len().checked_sub(TAG_LEN).ok_or(OpenError::Length)?;
-        let (body, tag) = sealed.split_at_checked(body).ok_or(OpenError::Length)?;
-        let tag: [u8; TAG_LEN] = tag.try_into().map_err(|_| OpenError::Length)?;
+        let (body, tag) = gcm::split(sealed)?;
         let mut plain = zeroize::Zeroizing::new(body.to_vec());
-        self.cipher
-            .decrypt_inout_detached(
-                &gcm_nonce(nonce),
-                &self.aad(&self.peer, &self.me),
-                InOutBuf::from(plain.as_mut_slice()),
-                &Tag::from(tag),
-            )
-            .map_err(|_| OpenError::Tag)?;
+        gcm::open(&self.cipher, *nonce.as_bytes(), &self.aad(&self.peer, &self.me), &mut plain, tag)?;
         Ok((counter, plain))
     }
 
@@ -164,8 +140,4 @@ impl fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionKey").field("me", &self.me).field("peer", &self.peer).finish_non_exhaustive()
     }
-}
-
-fn gcm_nonce(nonce: &MessageNonce) -> Nonce<aes_gcm::aead::consts::U12> {
-    Nonce::from(*nonce.as_bytes())
 }

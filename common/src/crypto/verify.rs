@@ -25,7 +25,7 @@ pub fn verify_pipe(
     verify(key, &pipe_message(nonce, connection), signature)
 }
 
-fn verify(key: &Ed25519Public, message: &[u8], signature: &Signature) -> Result<(), VerifyError> {
+pub(super) fn verify(key: &Ed25519Public, message: &[u8], signature: &Signature) -> Result<(), VerifyError> {
     let key = ed::PublicKey::new(*key.as_bytes());
     let signature = ed::Signature::from_slice(signature.as_bytes()).map_err(|_| VerifyError)?;
     key.verify(message, &signature).map_err(|_| VerifyError)
