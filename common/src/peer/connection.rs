@@ -472,7 +472,7 @@ impl Peer {
         match frame {
             Frame::Message(message) => self.on_message(now, &message),
             Frame::Accepted(accepted) => {
-                if let Some(entry) = self.outbox.remove(SendId(accepted.r#ref)) {
+                for entry in self.outbox.accepted(SendId(accepted.r#ref)) {
                     self.event(Event::Accepted { id: entry.id, queued: Some(accepted.queued) });
                 }
             }
@@ -605,7 +605,11 @@ impl Peer {
             // What was opened but not handled will be delivered again, and must not count as a repeat.
             session.seen = session.durable;
         }
-        for entry in self.outbox.connection_ended() {
+        let (replaced, failed) = self.outbox.connection_ended();
+        for entry in replaced {
+            self.event(Event::Accepted { id: entry.id, queued: None });
+        }
+        for entry in failed {
             self.event(Event::SendFailed { id: entry.id, to: entry.to, why: SendFailure::Offline });
         }
     }

@@ -30,7 +30,7 @@
 //!   with `receipt.counter`, then calls [`Peer::accept`]; only then is the message acknowledged. If it cannot,
 //!   [`Peer::reject`] drops the connection, and the relay delivers again.
 //! * **Sending.** A stored message is held until the relay has accepted it, and repeated, identically and in order, after
-//!   a lost connection. A live message is sent now or fails.
+//!   a lost connection, unless a newer one has taken its place. A live message is sent now or fails.
 //! * **Sockets.** There is one at a time. After [`Output::Close`] the driver forgets it and reports nothing more of it;
 //!   inputs of a socket that is not the newest are not passed on.
 

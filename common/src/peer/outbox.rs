@@ -1,5 +1,6 @@
 //! Sealed messages on their way to the relay. A stored one stays until the relay has accepted it and is repeated,
-//! identically and in order, after a lost connection (wire protocol, Delivery guarantee).
+//! identically and in order, after a lost connection (wire protocol, Delivery guarantee). What a newer message of the same
+//! tag replaces is not repeated: the relay would put it in the newer one's place.
 
 use std::collections::VecDeque;
 
@@ -78,6 +79,19 @@ impl Outbox {
         self.entries.remove(at)
     }
 
+    /// The relay has accepted the message with this id: takes it out, and before it the older ones that it replaced.
+    pub(super) fn accepted(&mut self, id: SendId) -> Vec<Entry> {
+        let Some(at) = self.entries.iter().position(|entry| entry.id == id) else { return Vec::new() };
+        let mut newer = self.entries.split_off(at);
+        let accepted = newer.pop_front();
+        let replaced = |entry: &Entry| accepted.as_ref().is_some_and(|accepted| accepted.replaces(entry));
+        let (done, rest): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(replaced);
+        self.entries = rest;
+        self.entries.append(&mut newer);
+        done.into_iter().chain(accepted).collect()
+    }
+
     /// Takes out a message that no connection has seen.
     pub(super) fn cancel(&mut self, id: SendId) -> bool {
         let at = self.entries.iter().position(|entry| entry.id == id && entry.written == Written::Never);
@@ -89,21 +103,39 @@ impl Outbox {
         self.entries.retain(|entry| entry.to != *to);
     }
 
-    /// The connection ended: stored messages will be repeated, live ones have failed and are returned.
-    pub(super) fn connection_ended(&mut self) -> Vec<Entry> {
-        let (live, stored) =
+    /// The connection ended: stored messages will be repeated, unless they are replaced; live ones have failed. Both are
+    /// returned, in this order.
+    pub(super) fn connection_ended(&mut self) -> (Vec<Entry>, Vec<Entry>) {
+        let (live, stored): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.delivery == Delivery::Live);
-        self.entries = stored;
+        let mut replaced = Vec::new();
+        for entry in stored.into_iter().rev() {
+            if self.entries.iter().any(|newer| newer.replaces(&entry)) {
+                replaced.insert(0, entry);
+            } else {
+                self.entries.push_front(entry);
+            }
+        }
         for entry in &mut self.entries {
             if entry.written == Written::Now {
                 entry.written = Written::Before;
             }
         }
-        Vec::from_iter::<VecDeque<Entry>>(live)
+        (replaced, live)
     }
 }
 
 impl Entry {
+    /// Whether this one, the newer, takes the other's place.
+    fn replaces(&self, other: &Self) -> bool {
+        let tagged = matches!(self.delivery, Delivery::Stored { collapse: Some(_), .. });
+        let tag = |entry: &Self| match &entry.delivery {
+            Delivery::Stored { collapse, .. } => collapse.clone(),
+            Delivery::Live => None,
+        };
+        tagged && self.to == other.to && tag(self) == tag(other)
+    }
+
     fn encode(&self, features: Features) -> Vec<u8> {
         let (live, collapse, quiet) = match &self.delivery {
             Delivery::Live => (true, None, false),

@@ -340,6 +340,30 @@ fn stored_messages_are_repeated_identically_and_in_order_until_accepted() {
 }
 
 #[test]
+fn what_a_newer_message_of_its_tag_replaced_is_settled_with_it_and_not_repeated() {
+    let tagged = || Delivery::Stored { collapse: Some(b"inbox".to_vec()), quiet: false };
+    let mut bench = Bench::connected();
+    let deliveries = [tagged(), Delivery::STORED, tagged(), Delivery::STORED];
+    let ids: Vec<SendId> = deliveries.into_iter().map(|delivery| bench.send("{}", delivery).unwrap()).collect();
+    let first: Vec<wire::Message> = bench.messages().into_iter().cloned().collect();
+    bench.clear();
+    bench.cut();
+    assert!(matches!(bench.events.as_slice(), [Event::Accepted { id, queued: None }, ..] if *id == ids[0]));
+    bench.at_deadline();
+    bench.connect(Features::ALL);
+    assert_eq!(bench.messages().into_iter().cloned().collect::<Vec<_>>(), first[1..]);
+    let newest = bench.send("{}", tagged()).unwrap();
+    bench.clear();
+    bench.relay_says(Frame::Accepted(wire::Accepted { r#ref: newest.0, queued: true }));
+    let accepted: Vec<_> = bench.events.iter().collect();
+    assert!(
+        matches!(accepted.as_slice(), [Event::Accepted { id: old, .. }, Event::Accepted { id: new, .. }] if (*old, *new) == (ids[2], newest)),
+        "{accepted:?}"
+    );
+    assert_eq!(bench.peer.pending(), 2);
+}
+
+#[test]
 fn a_refused_message_is_told_and_not_repeated() {
     let mut bench = Bench::connected();
     let id = bench.send("{}", Delivery::STORED).unwrap();
