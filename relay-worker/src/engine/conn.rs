@@ -133,6 +133,19 @@ impl Flight {
         last
     }
 
+    /// The oldest of those that the last so many bytes may belong to.
+    pub(super) fn within_last(&self, mut bytes: u64) -> Option<u32> {
+        let mut first = None;
+        for sent in self.sent.iter().rev() {
+            if bytes == 0 {
+                break;
+            }
+            bytes = bytes.saturating_sub(sent.size.into());
+            first = Some(sent.seq);
+        }
+        first
+    }
+
     pub(super) fn oldest(&self) -> Option<&Sent> {
         self.sent.front()
     }

@@ -42,9 +42,12 @@ impl<S: Sql> Engine<S> {
 
     /// A frame, or a close with 1000, has come from the peer: without RECEIPTS that proves what was sent long enough ago.
     pub(super) fn prove_by_age(&mut self, turn: Turn<'_>, id: ConnId) -> Result<(), SqlError> {
-        if self.session(id).is_some_and(|session| !session.has(Features::RECEIPTS)) {
-            self.settle(id, |sent| sent.at.saturating_add(PROOF_AGE) <= turn.now)?;
-        }
+        let Some(session) = self.session(id).filter(|session| !session.has(Features::RECEIPTS)) else { return Ok(()) };
+        // What the platform still holds back has not crossed anything.
+        let waiting = session.flight.within_last(self.unsent(turn, id));
+        self.settle(id, |sent| {
+            sent.at.saturating_add(PROOF_AGE) <= turn.now && waiting.is_none_or(|first| sent.seq < first)
+        })?;
         Ok(())
     }
 
@@ -79,7 +82,8 @@ impl<S: Sql> Engine<S> {
     /// The same, with the message at hand that was stored under the last number.
     pub(super) fn feed_fresh(&mut self, turn: Turn<'_>, id: ConnId, fresh: Option<(u32, Queued)>) {
         if let Err(error) = self.drain(turn, id, fresh) {
-            self.fault(turn, Some(id), error);
+            self.report(turn, error);
+            self.end(turn, id, Some(CloseCode::Restarting));
         }
     }
 
@@ -205,9 +209,11 @@ impl<S: Sql> Engine<S> {
     /// The socket does not drain: look again soon, and give up on it if it makes no progress at all.
     fn stall(&mut self, turn: Turn<'_>, id: ConnId) {
         let unsent = self.unsent(turn, id);
+        // What was written in this very turn is no sign of a dead socket.
+        let stuck = turn.links.buffered(id);
         let Some(session) = self.session_mut(id) else { return };
         match session.stall {
-            Some(stall) if unsent >= stall.buffered => {
+            Some(stall) if stuck > 0 && stuck >= stall.buffered => {
                 if turn.now >= stall.since.saturating_add(STALL_LIMIT) {
                     self.end(turn, id, Some(CloseCode::Idle));
                 }

@@ -8,7 +8,7 @@ use skald_common::wire::{AuthOk, Challenge, CloseCode, ErrorCode, Features, Fram
 use super::auth::{self, Claim, PushAddress};
 use super::conn::{AGENT, Conn, Phase, Session};
 use super::space::Space;
-use super::{ConnId, Engine, Origin, Refusal, Turn};
+use super::{ConnId, Engine, Origin, Output, Refusal, Turn, attachment};
 use crate::store::{Member, Namespace, Sql, SqlError};
 
 /// The peer's namespace is not the one that it came to.
@@ -169,10 +169,13 @@ impl<S: Sql> Engine<S> {
         }
         self.conns.insert(id, Conn { opened_at: turn.now, phase: Phase::Member(Box::new(session)) });
         self.online.insert(member, id);
-        self.dirty.insert(id);
+        // Until the session is saved, at the end of the turn, a panic ends the connection: nobody else would tell a peer
+        // that has read AuthOk.
+        self.outputs.push_back(Output::Attach { conn: id, bytes: attachment::closed(id).into() });
         self.send(id, Frame::AuthOk(AuthOk { namespace_id: namespace.to_vec(), features: features.bits() }));
         if member == AGENT {
             self.announce_pending(turn, id)?;
+            self.restore_alarm(turn)?;
         }
         self.feed(turn, id);
         self.touch(turn)

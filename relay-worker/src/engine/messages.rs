@@ -129,7 +129,17 @@ impl<S: Sql> Engine<S> {
         let (most, most_bytes) = (self.limits.queue_messages, self.limits.queue_bytes);
 
         let queue = self.queue(letter.to)?;
-        let replaced = letter.tag.as_ref().and_then(|tag| queue.collapsing(&letter.message.sender, tag));
+        let replaced = letter.tag.as_ref().and_then(|tag| queue.collapsing(&letter.message.sender, tag)).cloned();
+        if let Some(old) = replaced.as_ref().filter(|old| old.size == size)
+            && self.store.queued(letter.to, old.seq)?.as_ref() == Some(&letter.message)
+        {
+            // A repetition after a lost connection. It keeps its place: behind newer messages its recipient would drop it.
+            let queued = !self.online.contains_key(&letter.to);
+            self.tell_accepted(letter.from, letter.reference, queued);
+            return Ok(());
+        }
+        let replaced = replaced.map(|old| old.seq);
+        let queue = self.queue(letter.to)?;
         let (mut waiting, mut waiting_bytes) = (0, 0);
         for row in queue.beyond(cursor).filter(|row| Some(row.seq) != replaced) {
             waiting += 1;

@@ -91,7 +91,7 @@ pub struct Engine<S> {
     outputs: VecDeque<Output>,
     /// When the pending timer fires.
     timer: Option<u64>,
-    /// Whether the sessions have been checked against the rows since the engine was restored.
+    /// Whether the sessions have been checked against the rows since the engine was restored, or storage failed.
     checked: bool,
 }
 
@@ -122,8 +122,11 @@ impl<S: Sql> Engine<S> {
         for (id, bytes) in sockets {
             match attachment::decode(bytes.as_ref()) {
                 Some(attachment::Saved::Open(conn)) => engine.adopt(id, conn),
+                // Closed once more: a panic may have come before the close, and nothing would end the connection then.
                 Some(attachment::Saved::Closed) => {
                     engine.closing.insert(id);
+                    let (code, reason) = (CloseCode::Restarting.code(), CloseCode::Restarting.reason());
+                    engine.outputs.push_back(Output::Close { conn: id, code, reason });
                 }
                 None => {}
             }
@@ -153,12 +156,24 @@ impl<S: Sql> Engine<S> {
     pub fn handle(&mut self, now_ms: u64, links: &dyn Links, input: Input) {
         let turn = Turn { now: now_ms, links };
         let subject = subject(&input);
+        let gone = matches!(input, Input::Closed { .. });
         let alarm = matches!(input, Input::Alarm);
-        if let Err(error) = self.begin(turn).and_then(|()| self.dispatch(turn, input)) {
-            self.fault(turn, subject, error);
+        let restored = !self.checked;
+        if let Err(error) = self.begin(turn, alarm).and_then(|()| self.dispatch(turn, input)) {
+            self.report(turn, error);
+            if let Some(id) = subject {
+                self.end(turn, id, (!gone).then_some(CloseCode::Restarting));
+            }
             if alarm {
                 self.retry_alarm(turn);
             }
+        }
+        if restored {
+            self.feed_all(turn);
+        }
+        if let Some(id) = subject.filter(|_| gone) {
+            // Whatever in this turn may have wanted to close it: it does not come again.
+            self.closing.remove(&id);
         }
         self.finish(turn);
     }
@@ -207,7 +222,6 @@ impl<S: Sql> Engine<S> {
     }
 
     fn on_closed(&mut self, turn: Turn<'_>, id: ConnId, code: u16) -> Result<(), SqlError> {
-        self.closing.remove(&id);
         if code == CloseCode::Normal.code() {
             self.prove_by_age(turn, id)?;
         }
@@ -259,17 +273,15 @@ impl<S: Sql> Engine<S> {
         Ok(())
     }
 
-    /// Storage failed under the event of `id`: forget what was read, close it, and let it redial.
-    fn fault(&mut self, turn: Turn<'_>, id: Option<ConnId>, error: SqlError) {
-        self.report(error);
-        if let Some(id) = id {
-            self.end(turn, id, Some(CloseCode::Restarting));
+    /// Storage failed: what is remembered of the rows may be wrong, and a deadline may be missing among them. Whoever's event
+    /// it was is to redial.
+    fn report(&mut self, turn: Turn<'_>, error: SqlError) {
+        if self.known_space().is_some() {
+            self.retry_alarm(turn);
         }
-    }
-
-    /// Storage failed: what is remembered of the rows may be wrong.
-    fn report(&mut self, error: SqlError) {
         self.cache = Cache::default();
+        // What was reported failed may have been done: who belongs is to be checked again.
+        self.checked = false;
         self.outputs.push_back(Output::Fault { error });
     }
 

@@ -92,7 +92,7 @@ impl<S: Sql> Engine<S> {
         }
         self.broadcast(id, session.key, Status::Offline);
         if let Err(error) = self.after_end(turn, session.member) {
-            self.report(error);
+            self.report(turn, error);
         }
     }
 }

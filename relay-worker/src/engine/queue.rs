@@ -17,6 +17,11 @@ impl Queue {
         Self { rows: rows.into_iter().map(|row| (row.seq, row)).collect() }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     pub(super) fn first(&self) -> Option<u32> {
         self.rows.first_key_value().map(|(seq, _)| *seq)
     }
@@ -37,9 +42,8 @@ impl Queue {
     }
 
     /// What a message of this sender with this tag replaces.
-    pub(super) fn collapsing(&self, sender: &Ed25519Public, tag: &Tag) -> Option<u32> {
-        let same = |row: &&Indexed| row.sender == *sender && row.tag.as_ref() == Some(tag);
-        self.rows.values().find(same).map(|row| row.seq)
+    pub(super) fn collapsing(&self, sender: &Ed25519Public, tag: &Tag) -> Option<&Indexed> {
+        self.rows.values().find(|row| row.sender == *sender && row.tag.as_ref() == Some(tag))
     }
 
     pub(super) fn push(&mut self, row: Indexed) {

@@ -20,6 +20,15 @@ pub(super) struct Cache {
     queues: HashMap<u32, Queue>,
 }
 
+#[cfg(test)]
+impl Cache {
+    /// How many queues are remembered, and how many entries the longest has.
+    pub(super) fn sizes(&self) -> (u64, u64) {
+        let longest = self.queues.values().map(Queue::len).max().unwrap_or(0);
+        (self.queues.len() as u64, longest as u64)
+    }
+}
+
 /// What is known of the namespace.
 #[derive(Default)]
 enum Known {

@@ -20,7 +20,7 @@ const POLL_LATER: u64 = 1000;
 
 impl<S: Sql> Engine<S> {
     /// What every turn begins with: overdue work.
-    pub(super) fn begin(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+    pub(super) fn begin(&mut self, turn: Turn<'_>, alarm: bool) -> Result<(), SqlError> {
         if !self.checked {
             for id in self.strangers()? {
                 self.end(turn, id, Some(CloseCode::Revoked));
@@ -28,8 +28,16 @@ impl<S: Sql> Engine<S> {
             self.checked = true;
         }
         self.expire_challenges(turn);
-        let alarm = self.known_space().and_then(|space| space.row.alarm_at);
-        if alarm.is_some_and(|at| at <= turn.now) { self.sweep(turn) } else { Ok(()) }
+        let due = self.known_space().and_then(|space| space.row.alarm_at);
+        if !alarm && due.is_some_and(|at| at <= turn.now) { self.sweep(turn) } else { Ok(()) }
+    }
+
+    /// What a panic, or a fault of storage, may have left lying though its recipient is connected.
+    pub(super) fn feed_all(&mut self, turn: Turn<'_>) {
+        let connected: Vec<_> = self.online.values().copied().collect();
+        for id in connected {
+            self.feed(turn, id);
+        }
     }
 
     /// The timer: sockets to look at again.
@@ -38,20 +46,45 @@ impl<S: Sql> Engine<S> {
         self.retry(turn);
     }
 
-    /// The alarm. If it came too early, or was set to try again, it is set to the right time once more.
+    /// The alarm, on time or not: it has to be set again in any case. Only here does a namespace end, because nothing
+    /// else in the turn can bring it back before [`Output::DeleteAll`] is carried out.
     pub(super) fn on_alarm(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
         self.on_wake(turn);
-        match self.space()?.and_then(|space| space.row.alarm_at) {
-            Some(at) if at <= turn.now => self.sweep(turn),
-            Some(at) => {
-                // Unless the turn began with the sweep, which has set it.
-                if !self.outputs.iter().any(|output| matches!(output, Output::WakeAt { .. })) {
-                    self.wake_at(at);
-                }
+        self.judge_all(turn);
+        let (now, life) = (turn.now, self.limits.namespace_life);
+        let nobody = self.online.is_empty();
+        match self.space()? {
+            Some(space) if nobody && space.row.last_active.saturating_add(life) <= now => {
+                self.outputs.push_back(Output::DeleteAll);
+                self.forget_everything();
                 Ok(())
             }
+            Some(_) => self.sweep(turn),
             None => Ok(()),
         }
+    }
+
+    /// An agent has come in. A panic may have come between a deadline's row and the alarm, or before either.
+    pub(super) fn restore_alarm(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        let is_set = |engine: &Self| engine.outputs.iter().any(|output| matches!(output, Output::WakeAt { .. }));
+        if let Some(first) = self.first_deadline(turn)? {
+            self.ensure_alarm(turn, first)?;
+        }
+        if let Some(at) = self.known_space().and_then(|space| space.row.alarm_at)
+            && !is_set(self)
+        {
+            self.wake_at(at);
+        }
+        Ok(())
+    }
+
+    /// When something is to be swept out next, if there is anything.
+    fn first_deadline(&mut self, turn: Turn<'_>) -> Result<Option<u64>, SqlError> {
+        let Some(space) = self.space()? else { return Ok(None) };
+        let first = space.pending().first().map(|device| device.paired_at);
+        let pending = first.map(|at| at.saturating_add(self.limits.pending_life));
+        let sweep = self.store.any_queued()?.then(|| turn.now.saturating_add(self.sweep_every()));
+        Ok(pending.into_iter().chain(sweep).min())
     }
 
     /// Storage failed under the alarm, which does not come again by itself.
@@ -64,20 +97,10 @@ impl<S: Sql> Engine<S> {
         self.judge_all(turn);
         let (now, life) = (turn.now, self.limits.namespace_life);
         let nobody = self.online.is_empty();
-        let Some(space) = self.space()? else { return Ok(()) };
-        if nobody && space.row.last_active.saturating_add(life) <= now {
-            self.outputs.push_back(Output::DeleteAll);
-            self.forget_everything();
-            return Ok(());
-        }
         self.forget_queues();
         self.store.sweep(now.saturating_sub(self.limits.message_life))?;
         self.forget_late_devices(turn)?;
-        let queued = self.store.any_queued()?;
-        let sweep_every = self.sweep_every();
-        let pending_life = self.limits.pending_life;
-        let pending = self.space()?.map(super::space::Space::pending).unwrap_or_default();
-        let first_pending = pending.first().map(|device| device.paired_at.saturating_add(pending_life));
+        let first = self.first_deadline(turn)?;
         self.change_row(|row| {
             if row.window.as_ref().is_some_and(|window| window.until <= now) {
                 row.window = None;
@@ -89,8 +112,7 @@ impl<S: Sql> Engine<S> {
                 row.last_active = now;
                 now.saturating_add(life / 3)
             };
-            let sweep = queued.then(|| now.saturating_add(sweep_every));
-            let next = [Some(over), sweep, first_pending].into_iter().flatten().min().unwrap_or(over);
+            let next = first.map_or(over, |first| first.min(over));
             row.alarm_at = Some(next.max(now.saturating_add(1000)));
         })?;
         if let Some(at) = self.known_space().and_then(|space| space.row.alarm_at) {

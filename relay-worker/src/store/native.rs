@@ -1,22 +1,36 @@
 //! [`Sql`] over rusqlite, for native tests. Integers take the way they take in a Durable Object: through floating point.
 
 use std::cell::Cell;
+use std::panic::resume_unwind;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ToSql};
+use rusqlite::{Connection, StatementStatus, ToSql};
 
 use super::{Param, Row, Sql, SqlError, Value};
 
-/// A database in memory that counts the rows it writes and can be told to fail.
+/// A database in memory that counts rows and can be told to fail. The end of a transaction counts as a statement.
 pub struct NativeSql {
     db: Connection,
-    fail_in: Cell<Option<u32>>,
+    trap: Cell<Option<(u32, Trap)>>,
+    rows_read: Cell<u64>,
+}
+
+/// How a statement fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trap {
+    /// Nothing is done, and that is told.
+    Refuse,
+    /// It is done, and reported failed all the same.
+    Belie,
+    /// Nothing is done, and whoever called unwinds, past the panic hook.
+    Crash,
 }
 
 impl NativeSql {
     /// An empty one.
     pub fn new() -> Result<Self, SqlError> {
-        Ok(Self { db: Connection::open_in_memory().map_err(error)?, fail_in: Cell::new(None) })
+        let db = Connection::open_in_memory().map_err(error)?;
+        Ok(Self { db, trap: Cell::new(None), rows_read: Cell::new(0) })
     }
 
     /// Rows written so far.
@@ -24,19 +38,29 @@ impl NativeSql {
         self.db.total_changes()
     }
 
+    /// Rows read so far: those that came back, those that were looked at on the way, those found to be changed.
+    pub fn rows_read(&self) -> u64 {
+        self.rows_read.get()
+    }
+
     /// Lets `statements` more run, then fails one.
     pub fn fail_after(&self, statements: u32) {
-        self.fail_in.set(Some(statements));
+        self.trap_after(statements, Trap::Refuse);
+    }
+
+    /// Lets `statements` more run, then springs the trap on one.
+    pub fn trap_after(&self, statements: u32, trap: Trap) {
+        self.trap.set(Some((statements, trap)));
     }
 
     /// No failure is to come any more. Returns whether one was still to come.
     pub fn heal(&self) -> bool {
-        self.fail_in.take().is_some()
+        self.trap.take().is_some()
     }
 
     /// What a Durable Object's `deleteAll` does.
     pub fn delete_all(&self) -> Result<(), SqlError> {
-        for row in self.exec("SELECT name FROM sqlite_master WHERE type = 'table'", &[])? {
+        for row in self.run("SELECT name FROM sqlite_master WHERE type = 'table'", &[])? {
             if let Some(Value::Text(name)) = row.first() {
                 self.db.execute_batch(&format!("DROP TABLE {name}")).map_err(error)?;
             }
@@ -44,17 +68,55 @@ impl NativeSql {
         Ok(())
     }
 
-    fn may_fail(&self) -> Result<(), SqlError> {
-        match self.fail_in.get() {
-            Some(0) => {
-                self.fail_in.set(None);
-                Err(SqlError("told to fail".to_owned()))
+    fn next_trap(&self) -> Option<Trap> {
+        match self.trap.get()? {
+            (0, trap) => {
+                self.trap.set(None);
+                Some(trap)
             }
-            Some(n) => {
-                self.fail_in.set(Some(n - 1));
-                Ok(())
+            (n, trap) => {
+                self.trap.set(Some((n - 1, trap)));
+                None
             }
-            None => Ok(()),
+        }
+    }
+
+    /// Runs a statement of which the trap may take hold.
+    fn trapped<T>(&self, work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
+        let told = || SqlError("told to fail".to_owned());
+        match self.next_trap() {
+            None => work(),
+            Some(Trap::Refuse) => Err(told()),
+            Some(Trap::Belie) => work().and(Err(told())),
+            Some(Trap::Crash) => resume_unwind(Box::new(Trap::Crash)),
+        }
+    }
+
+    fn run(&self, statement: &str, params: &[Param<'_>]) -> Result<Vec<Row>, SqlError> {
+        let before = self.db.total_changes();
+        let mut prepared = self.db.prepare_cached(statement).map_err(error)?;
+        let columns = prepared.column_count();
+        let mut rows = prepared.query(rusqlite::params_from_iter(params)).map_err(error)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(error)? {
+            let values = (0..columns).map(|i| row.get_ref(i).map(value)).collect::<Result<_, _>>();
+            found.push(values.map_err(error)?);
+        }
+        drop(rows);
+        let scanned = u64::try_from(prepared.reset_status(StatementStatus::FullscanStep)).unwrap_or(0);
+        let changed = self.db.total_changes() - before;
+        self.rows_read.set(self.rows_read.get() + scanned.max(found.len() as u64) + changed);
+        Ok(found)
+    }
+}
+
+/// Undoes a transaction that is left without an end, as by a crash.
+struct Open<'a>(&'a Connection);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
         }
     }
 }
@@ -73,24 +135,14 @@ impl ToSql for Param<'_> {
 
 impl Sql for NativeSql {
     fn exec(&self, statement: &str, params: &[Param<'_>]) -> Result<Vec<Row>, SqlError> {
-        self.may_fail()?;
-        let mut prepared = self.db.prepare_cached(statement).map_err(error)?;
-        let columns = prepared.column_count();
-        let mut rows = prepared.query(rusqlite::params_from_iter(params)).map_err(error)?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(error)? {
-            let values = (0..columns).map(|i| row.get_ref(i).map(value)).collect::<Result<_, _>>();
-            found.push(values.map_err(error)?);
-        }
-        Ok(found)
+        self.trapped(|| self.run(statement, params))
     }
 
     fn transaction<T>(&self, work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
         self.db.execute_batch("BEGIN").map_err(error)?;
-        match work() {
-            Ok(done) => self.db.execute_batch("COMMIT").map_err(error).map(|()| done),
-            Err(failed) => self.db.execute_batch("ROLLBACK").map_err(error).and(Err(failed)),
-        }
+        let _open = Open(&self.db);
+        let done = work()?;
+        self.trapped(|| self.db.execute_batch("COMMIT").map_err(error).map(|()| done))
     }
 }
 

@@ -67,7 +67,7 @@ fn a_pairing_that_fails_half_way_leaves_the_token_usable() {
 #[test]
 fn a_recipient_whose_queue_cannot_be_read_redials_and_the_sender_is_none_the_worse() {
     let mut world = World::new();
-    let agent = world.modern_agent(&[1]);
+    let mut agent = world.modern_agent(&[1]);
     for n in 0..3 {
         world.say(agent, device(1), &n.to_string());
     }
@@ -75,7 +75,12 @@ fn a_recipient_whose_queue_cannot_be_read_redials_and_the_sender_is_none_the_wor
         world.sql.fail_after(statements);
         let conn = world.authenticate(Role::Client(World::client_role(1, Features::ALL)));
         let failed = !world.sql.heal();
-        assert_eq!(world.closed(conn), failed.then_some(1001), "after {statements}");
+        if let (None, Some(code)) = (world.closed(conn), world.closed(agent)) {
+            assert_eq!((failed, code), (true, 1001), "it was the agent's own queue");
+            agent = world.modern_agent(&[1]);
+            continue;
+        }
+        assert_eq!((world.closed(conn), world.closed(agent)), (failed.then_some(1001), None), "after {statements}");
         if !failed {
             assert!(statements > 5);
             break;
@@ -83,7 +88,6 @@ fn a_recipient_whose_queue_cannot_be_read_redials_and_the_sender_is_none_the_wor
     }
     let phone = world.client(1);
     assert_eq!(world.texts(phone), numbered(0..3));
-    assert_eq!(world.closed(agent), None);
 }
 
 #[test]
