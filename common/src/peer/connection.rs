@@ -532,19 +532,18 @@ impl Peer {
 
     fn on_message(&mut self, now: Millis, message: &wire::Message) {
         let connection = self.connection;
-        if let State::Open(open) = &mut self.state {
-            open.receipts.arrived(message.delivery);
-        }
+        let State::Open(open) = &mut self.state else { return };
+        let delivery = open.receipts.arrived(message.delivery);
         let from = Ed25519Public::from_slice(&message.peer).ok();
         match self.open_message(from, message) {
             Ok((from, counter, body)) => {
-                let receipt = Receipt { from, counter, delivery: message.delivery, connection };
+                let receipt = Receipt { from, counter, delivery, connection };
                 self.event(Event::Message { receipt, body, live: message.live });
             }
             Err(why) => {
                 self.event(Event::Dropped { from, why });
                 // Dropped on purpose: it would be no better the next time.
-                self.acknowledge(now, connection, message.delivery);
+                self.acknowledge(now, connection, delivery);
             }
         }
     }

@@ -20,12 +20,15 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    /// A delivery arrived; 0 means that the relay numbers nothing.
-    pub(super) fn arrived(&mut self, delivery: u64) {
-        if delivery > self.highest {
-            self.highest = delivery;
-            self.open.insert(delivery);
+    /// A delivery arrived; 0 means that the relay numbers nothing. Gives the number under which it is to be handled: 0, too,
+    /// for one that does not rise, since another message of that number may still be open.
+    pub(super) fn arrived(&mut self, delivery: u64) -> u64 {
+        if delivery <= self.highest {
+            return 0;
         }
+        self.highest = delivery;
+        self.open.insert(delivery);
+        delivery
     }
 
     /// A delivery was durably handled or deliberately dropped.
@@ -93,13 +96,13 @@ mod tests {
     #[test]
     fn unnumbered_and_repeated_deliveries_are_nothing() {
         let mut receipts = Receipts::default();
-        receipts.arrived(0);
+        assert_eq!(receipts.arrived(0), 0);
         receipts.handled(0, 0);
         assert_eq!(receipts.deadline(), None);
-        receipts.arrived(3);
+        assert_eq!(receipts.arrived(3), 3);
         receipts.handled(0, 3);
         assert_eq!(receipts.take_due(100), Some(3));
-        receipts.arrived(3);
+        assert_eq!(receipts.arrived(3), 0);
         receipts.handled(200, 3);
         assert_eq!(receipts.deadline(), None);
     }

@@ -438,6 +438,25 @@ fn a_rejected_message_comes_again_on_the_next_connection() {
     assert_eq!(bench.acks(), [2], "and is acknowledged, since it would be no better the next time");
 }
 
+/// Found by fuzzing: the repeat was dropped, and with it the number under which the first was still being handled.
+#[test]
+fn a_number_that_comes_again_acknowledges_nothing_that_is_still_being_handled() {
+    let mut bench = Bench::connected();
+    bench.deliver(5, 1);
+    bench.deliver(5, 1);
+    bench.deliver(6, 1);
+    bench.after(100);
+    assert_eq!(bench.acks(), [0; 0]);
+    let receipts = bench.receipts();
+    assert_eq!(receipts.len(), 2);
+    bench.peer.accept(bench.now, receipts[1]);
+    bench.after(100);
+    assert_eq!(bench.acks(), [0; 0], "the second message has no number of its own");
+    bench.peer.accept(bench.now, receipts[0]);
+    bench.after(100);
+    assert_eq!(bench.acks(), [1]);
+}
+
 #[test]
 fn a_receipt_of_an_older_connection_acknowledges_nothing_on_the_newer() {
     let mut bench = Bench::connected();
