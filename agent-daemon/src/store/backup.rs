@@ -15,6 +15,8 @@ use crate::hub::api::DeviceState;
 use crate::hub::durable::{Backup, DeviceRow};
 
 const VERSION: u32 = 1;
+/// No real one is beyond; one that is could not be counted on from.
+const MAX_GENERATION: u64 = 1 << 53;
 
 /// Where the backup is, and whose it is.
 #[derive(Debug)]
@@ -64,9 +66,13 @@ impl BackupFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed(error)),
         };
+        self.parse(&text).map(Some)
+    }
+
+    fn parse(&self, text: &[u8]) -> Result<Saved, StoreError> {
         let invalid = |what: String| self.failed(io::Error::new(io::ErrorKind::InvalidData, what));
         let document: Document =
-            serde_json::from_slice(&text).map_err(|error| invalid(skald_common::payload::describe(&error)))?;
+            serde_json::from_slice(text).map_err(|error| invalid(skald_common::payload::describe(&error)))?;
         if document.v != VERSION {
             return Err(invalid(format!("its version is {}, this build knows {VERSION}", document.v)));
         }
@@ -75,7 +81,7 @@ impl BackupFile {
         }
         let devices = document.devices.into_iter().map(Entry::into_row).collect();
         let content = Backup { high_water: document.high_water.min(i64::MAX.unsigned_abs()), devices };
-        Ok(Some(Saved { generation: document.generation, content }))
+        Ok(Saved { generation: document.generation.min(MAX_GENERATION), content })
     }
 
     /// Replaces the file: whole and on the disk, or not at all.
@@ -137,6 +143,64 @@ impl Entry {
             received: self.received,
             // What it shows is not known any more.
             stale: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(folder: &Path) -> BackupFile {
+        BackupFile::new(folder.join("devices.json"), NamespaceId::new([5; 32]))
+    }
+
+    fn device(n: u8) -> DeviceRow {
+        DeviceRow {
+            ed25519: Ed25519Public::new([n; 32]),
+            x25519: X25519Public::new([n ^ 0xff; 32]),
+            state: DeviceState::Authorized,
+            platform: Platform::Web,
+            info: Some(DeviceInfo { platform: "web".into(), ..DeviceInfo::default() }),
+            paired_at: 1,
+            last_seen: None,
+            reserved: 2,
+            received: 3,
+            stale: true,
+        }
+    }
+
+    fn text(folder: &Path) -> Vec<u8> {
+        file(folder).write(7, &Backup { high_water: 9, devices: vec![device(1), device(2)] }).unwrap();
+        fs::read(folder.join("devices.json")).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_read_of_a_damaged_backup_is_what_would_be_written(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut text = text(folder.path());
+            for (at, byte) in damage {
+                let at = at.index(text.len());
+                text[at] = byte;
+            }
+            if let Some(cut) = cut {
+                text.truncate(cut.index(text.len()));
+            }
+            let file = file(folder.path());
+            if let Ok(saved) = file.parse(&text) {
+                prop_assert!(saved.generation <= MAX_GENERATION);
+                file.write(saved.generation, &saved.content).unwrap();
+                let again = file.read().unwrap().unwrap();
+                prop_assert_eq!((again.generation, again.content), (saved.generation, saved.content));
+            }
         }
     }
 }

@@ -272,3 +272,21 @@ fn receive_counters_never_go_back_when_the_backup_is_taken() {
     let opened = Store::open(folder.path(), namespace(), false, NOW).unwrap();
     assert_eq!((opened.durable.origin, opened.durable.devices[0].received), (Origin::Backup, 9));
 }
+
+#[test]
+fn a_backup_of_an_absurd_generation_gives_its_devices_back_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path()).unwrap().store;
+    store.apply(&[Write::PutDevice(device(1))]).unwrap();
+    drop(store);
+    let saved = fs::read_to_string(folder.path().join(BACKUP)).unwrap();
+    let absurd = saved.replace("\"generation\": 1", &format!("\"generation\": {}", u64::MAX));
+    assert_ne!(saved, absurd);
+    fs::write(folder.path().join(BACKUP), absurd).unwrap();
+    let mut opened = Store::open(folder.path(), namespace(), false, NOW).unwrap();
+    assert_eq!((opened.durable.origin, opened.durable.devices.len()), (Origin::Backup, 1));
+    opened.store.apply(&[Write::SetOrigin(Origin::Normal), Write::RemoveDevice(device(1).ed25519)]).unwrap();
+    drop(opened);
+    let opened = Store::open(folder.path(), namespace(), false, NOW).unwrap();
+    assert_eq!((opened.durable.origin, opened.durable.devices.len()), (Origin::Normal, 0), "what is deleted stays so");
+}
