@@ -69,10 +69,9 @@ impl<S: Sql> Engine<S> {
     }
 
     fn is_dead(&self, turn: Turn<'_>, id: ConnId) -> bool {
-        let silent = |session: &Session| {
-            let ping = turn.links.last_ping(id).unwrap_or(0);
-            turn.now.saturating_sub(session.heard_at.max(ping)) > self.limits.keepalive_dead + HEARD_GRAIN
-        };
+        let long_ago = |at: u64| turn.now.saturating_sub(at) > self.limits.keepalive_dead + HEARD_GRAIN;
+        // The platform is asked last: most have just been heard, and this is on the way of every message.
+        let silent = |session: &Session| long_ago(session.heard_at) && turn.links.last_ping(id).is_none_or(long_ago);
         self.session(id).is_some_and(|session| session.has(Features::KEEPALIVE) && silent(session))
     }
 

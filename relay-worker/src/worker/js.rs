@@ -1,12 +1,16 @@
 //! The few things of the platform that the `worker` crate lacks, or offers only in forms that panic.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 
-use worker::js_sys::{ArrayBuffer, Date, Function, Object, Promise, Reflect, Uint8Array};
+use worker::js_sys::{ArrayBuffer, Date, Function, Map, Object, Promise, Reflect, Uint8Array};
 use worker::wasm_bindgen::{JsCast, JsValue, closure::Closure};
 use worker::{Env, Error, Result, State, WebSocket, durable, web_sys, worker_sys};
 
-use crate::engine::Limits;
+use crate::engine::{ConnId, Limits};
+
+/// The code of a connection that ended without one.
+pub(super) const BROKEN: u16 = 1006;
 
 /// Unix milliseconds. The platform's clock stands still while code runs and moves with every event.
 pub(super) fn now_ms() -> u64 {
@@ -120,7 +124,31 @@ pub(super) fn last_automatic_answer(state: &State, socket: &WebSocket) -> Option
 
 /// Bytes written to a socket and not yet on their way.
 pub(super) fn buffered(socket: &WebSocket) -> u64 {
-    Reflect::get(socket.as_ref(), &"bufferedAmount".into()).ok().and_then(|n| n.as_f64()).map_or(0, millis)
+    let socket: &web_sys::WebSocket = socket.as_ref();
+    socket.buffered_amount().into()
+}
+
+/// Which connection a socket is, without asking its attachment: that would be decoded anew for every message.
+#[derive(Default)]
+pub(super) struct Known(Map);
+
+impl Known {
+    /// From now on, `socket` is `conn`.
+    pub(super) fn insert(&self, socket: &WebSocket, conn: ConnId) {
+        // Ids stay below 2^53, see `ConnId` in the object.
+        #[allow(clippy::cast_precision_loss)]
+        self.0.set(socket.as_ref(), &JsValue::from_f64(conn.0 as f64));
+    }
+
+    /// Forgets a socket.
+    pub(super) fn remove(&self, socket: &WebSocket) {
+        self.0.delete(socket.as_ref());
+    }
+
+    /// The connection of a socket.
+    pub(super) fn get(&self, socket: &WebSocket) -> Option<ConnId> {
+        self.0.get(socket.as_ref()).as_f64().map(|id| ConnId(millis(id)))
+    }
 }
 
 /// The bytes saved with a socket.
@@ -143,9 +171,65 @@ pub(super) fn deliver_buffers(socket: &WebSocket) {
     socket.set_binary_type(web_sys::BinaryType::Arraybuffer);
 }
 
+/// What a socket that this Worker has accepted reports.
+pub(super) enum Event {
+    /// A message came.
+    Message(web_sys::MessageEvent),
+    /// It has ended; 1006 when it broke.
+    Closed { code: u16, reason: String },
+}
+
+/// Hands every event of a socket to `handler`, until it is dropped.
+pub(super) fn listen(socket: &WebSocket, handler: impl Fn(Event) + 'static) -> Result<Listener> {
+    let handler = Rc::new(handler);
+    let socket: &web_sys::WebSocket = socket.as_ref();
+    let on_message = Closure::own_aborting({
+        let handler = Rc::clone(&handler);
+        move |event: web_sys::MessageEvent| handler(Event::Message(event))
+    });
+    let on_close = Closure::own_aborting({
+        let handler = Rc::clone(&handler);
+        move |event: web_sys::CloseEvent| handler(Event::Closed { code: event.code(), reason: event.reason() })
+    });
+    let on_error =
+        Closure::own_aborting(move |_: web_sys::Event| handler(Event::Closed { code: BROKEN, reason: String::new() }));
+    let listener = Listener { socket: socket.clone(), on_message, on_close, on_error };
+    for (name, function) in listener.functions() {
+        socket.add_event_listener_with_callback(name, function)?;
+    }
+    Ok(listener)
+}
+
+/// A pending [`listen`].
+pub(super) struct Listener {
+    socket: web_sys::WebSocket,
+    on_message: Closure<dyn FnMut(web_sys::MessageEvent)>,
+    on_close: Closure<dyn FnMut(web_sys::CloseEvent)>,
+    on_error: Closure<dyn FnMut(web_sys::Event)>,
+}
+
+impl Listener {
+    fn functions(&self) -> [(&'static str, &Function); 3] {
+        [
+            ("message", self.on_message.as_ref().unchecked_ref()),
+            ("close", self.on_close.as_ref().unchecked_ref()),
+            ("error", self.on_error.as_ref().unchecked_ref()),
+        ]
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        for (name, function) in self.functions() {
+            // Outside of any event the runtime refuses this; the socket is gone by then.
+            let _ = self.socket.remove_event_listener_with_callback(name, function);
+        }
+    }
+}
+
 /// Passes a message on as it came, without copying it into this module's memory.
-pub(super) fn forward(message: &worker::MessageEvent, to: &WebSocket) -> Result<()> {
-    let data = message.as_ref().data();
+pub(super) fn forward(message: &web_sys::MessageEvent, to: &WebSocket) -> Result<()> {
+    let data = message.data();
     let to: &web_sys::WebSocket = to.as_ref();
     match data.dyn_into::<ArrayBuffer>() {
         Ok(buffer) => to.send_with_array_buffer(&buffer)?,

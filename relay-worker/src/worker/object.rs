@@ -7,24 +7,23 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use skald_common::ids::ChallengeNonce;
 use skald_common::wire::{PING, PONG};
+use worker::js_sys::Uint8Array;
+use worker::wasm_bindgen::JsValue;
+use worker::wasm_bindgen::prelude::wasm_bindgen;
 use worker::{
-    DurableObject, Env, Error, Request, Response, Result, State, WebSocket, WebSocketIncomingMessage, WebSocketPair,
-    durable_object,
+    DurableObject, Env, Error, Request, Response, Result, State, WebSocket, WebSocketPair, durable_object, web_sys,
 };
 
+use super::front;
+use super::js::{self, BROKEN};
 use super::sql::ObjectSql;
-use super::{front, js};
 use crate::engine::{ConnId, Engine, Input, Limits, Links, Origin, Output, conn_of};
 use crate::front::routes::{INTERNAL_CONTROL, Route, Socket, VERIFIED_AUTH_HEADER};
 
-/// The code of a connection that ended without one.
-const BROKEN: u16 = 1006;
-
 /// See the module.
-#[durable_object]
+#[durable_object(fetch)]
 pub struct Namespace {
     object: Rc<Object>,
     env: Env,
@@ -42,6 +41,7 @@ struct Object {
 struct Memory {
     engine: Engine<ObjectSql>,
     sockets: HashMap<ConnId, WebSocket>,
+    known: js::Known,
 }
 
 impl DurableObject for Namespace {
@@ -68,49 +68,59 @@ impl DurableObject for Namespace {
         }
         let pair = WebSocketPair::new()?;
         js::accept_hibernating(&self.object.state, &pair.server)?;
-        let conn = ConnId(u64::from_le_bytes(js::random()?));
+        // Below 2^53, so that JavaScript can carry it as a number.
+        let conn = ConnId(u64::from_le_bytes(js::random()?) >> 11);
         self.object.turn(Some((conn, pair.server)), Input::Opened { conn, origin });
         Response::from_websocket(pair.client)
     }
+}
 
-    async fn alarm(&self) -> Result<Response> {
+/// The handlers of a hibernating object. They are not the macro's, which would wrap each message in a promise and a
+/// microtask of its own: a third of what a message costs.
+#[wasm_bindgen]
+impl Namespace {
+    /// The alarm is due.
+    pub fn alarm(&self) {
         self.object.turn(None, Input::Alarm);
-        Response::empty()
     }
 
-    async fn websocket_message(&self, socket: WebSocket, message: WebSocketIncomingMessage) -> Result<()> {
-        let Some(conn) = conn_of_socket(&socket) else {
-            js::close(&socket, BROKEN, "");
-            return Ok(());
+    /// A message: an `ArrayBuffer` or text.
+    #[wasm_bindgen(js_name = webSocketMessage)]
+    #[allow(clippy::needless_pass_by_value)] // the shape of the platform's call
+    pub fn message(&self, socket: web_sys::WebSocket, message: JsValue) {
+        let socket = WebSocket::from(socket);
+        let Some(conn) = self.object.conn_of(&socket) else {
+            return js::close(&socket, BROKEN, "");
         };
-        let input = match message {
-            WebSocketIncomingMessage::Binary(bytes) => Input::Frame { conn, bytes: Bytes::from(bytes) },
-            WebSocketIncomingMessage::String(_) => Input::Text { conn },
+        let input = if message.is_string() {
+            Input::Text { conn }
+        } else {
+            Input::Frame { conn, bytes: Uint8Array::new(&message).to_vec().into() }
         };
         self.object.turn(Some((conn, socket)), input);
-        Ok(())
     }
 
-    async fn websocket_close(&self, socket: WebSocket, code: usize, reason: String, _clean: bool) -> Result<()> {
-        let code = u16::try_from(code).unwrap_or(BROKEN);
-        self.closed(&socket, code);
-        // The platform leaves the answer to us; without it the peer waits for its own timeout.
-        js::close(&socket, code, &reason);
-        Ok(())
+    /// The peer has closed, or its connection broke.
+    #[wasm_bindgen(js_name = webSocketClose)]
+    #[allow(clippy::needless_pass_by_value)]
+    pub fn close(&self, socket: web_sys::WebSocket, code: u16, reason: String) {
+        self.ended(&socket.into(), code, &reason);
     }
 
-    async fn websocket_error(&self, socket: WebSocket, _error: Error) -> Result<()> {
-        self.closed(&socket, BROKEN);
-        js::close(&socket, BROKEN, "");
-        Ok(())
+    /// The connection failed.
+    #[wasm_bindgen(js_name = webSocketError)]
+    pub fn error(&self, socket: web_sys::WebSocket) {
+        self.ended(&socket.into(), BROKEN, "");
     }
 }
 
 impl Namespace {
-    fn closed(&self, socket: &WebSocket, code: u16) {
-        if let Some(conn) = conn_of_socket(socket) {
+    fn ended(&self, socket: &WebSocket, code: u16, reason: &str) {
+        if let Some(conn) = self.object.conn_of(socket) {
             self.object.turn(Some((conn, socket.clone())), Input::Closed { conn, code });
         }
+        // The platform leaves the answer to us; without it the peer waits for its own timeout.
+        js::close(socket, code, reason);
     }
 }
 
@@ -121,8 +131,13 @@ impl Object {
             worker::console_error!("an event inside another one's turn was lost");
             return;
         };
-        let Memory { engine, sockets } = memory.get_or_insert_with(|| self.restore());
-        sockets.extend(socket);
+        let Memory { engine, sockets, known } = memory.get_or_insert_with(|| self.restore());
+        if let Some((conn, socket)) = socket {
+            sockets.entry(conn).or_insert_with(|| {
+                known.insert(&socket, conn);
+                socket
+            });
+        }
         let ended = match input {
             Input::Closed { conn, .. } => Some(conn),
             _ => None,
@@ -131,12 +146,17 @@ impl Object {
         while let Some(output) = engine.poll() {
             self.carry_out(sockets, output);
         }
-        if let Some(conn) = ended {
-            sockets.remove(&conn);
+        if let Some(socket) = ended.and_then(|conn| sockets.remove(&conn)) {
+            known.remove(&socket);
         }
         if cfg!(feature = "evict") {
             *memory = None;
         }
+    }
+
+    fn conn_of(&self, socket: &WebSocket) -> Option<ConnId> {
+        let known = self.memory.try_borrow().ok()?.as_ref().and_then(|memory| memory.known.get(socket));
+        known.or_else(|| conn_of(&js::attachment(socket)?))
     }
 
     fn restore(&self) -> Memory {
@@ -156,10 +176,13 @@ impl Object {
             worker::console_log!("woke up with {} connections", known.len());
         }
         let attachments = known.iter().map(|(conn, attachment, _)| (*conn, attachment));
-        Memory {
-            engine: Engine::restore(self.limits.clone(), ObjectSql::new(&self.state), attachments),
-            sockets: known.iter().map(|(conn, _, socket)| (*conn, socket.clone())).collect(),
-        }
+        let engine = Engine::restore(self.limits.clone(), ObjectSql::new(&self.state), attachments);
+        let memory = Memory { engine, sockets: HashMap::new(), known: js::Known::default() };
+        known.into_iter().fold(memory, |mut memory, (conn, _, socket)| {
+            memory.known.insert(&socket, conn);
+            memory.sockets.insert(conn, socket);
+            memory
+        })
     }
 
     fn carry_out(self: &Rc<Self>, sockets: &HashMap<ConnId, WebSocket>, output: Output) {
@@ -194,10 +217,6 @@ impl Object {
         });
         self.timer.replace(timer);
     }
-}
-
-fn conn_of_socket(socket: &WebSocket) -> Option<ConnId> {
-    conn_of(&js::attachment(socket)?)
 }
 
 fn with(sockets: &HashMap<ConnId, WebSocket>, conn: ConnId, what: &str, work: impl FnOnce(&WebSocket) -> Result<()>) {
