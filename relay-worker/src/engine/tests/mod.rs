@@ -63,6 +63,8 @@ struct World {
     faults: Vec<SqlError>,
     deleted: u32,
     frames_in: u64,
+    /// How often timer and alarm fired.
+    wakes: u64,
     next_conn: u64,
 }
 
@@ -102,6 +104,7 @@ impl World {
             faults: Vec::new(),
             deleted: 0,
             frames_in: 0,
+            wakes: 0,
             next_conn: 0,
         }
     }
@@ -156,6 +159,7 @@ impl World {
         let end = self.now + ms;
         while let Some(due) = self.timer.into_iter().chain(self.alarm).filter(|at| *at <= end).min() {
             self.now = self.now.max(due);
+            self.wakes += 1;
             if self.timer == Some(due) {
                 self.timer = None;
                 self.step(Input::Wake);

@@ -99,6 +99,29 @@ fn a_wake_in_an_object_without_namespace_does_nothing() {
 }
 
 #[test]
+fn an_idle_hour_with_an_agent_and_two_phones_wakes_nobody_and_touches_no_row() {
+    let mut world = World::remembering();
+    let agent = world.modern_agent(&[1, 2]);
+    let phones = [world.modern_client(1), world.client(2)];
+    world.say(agent, device(1), "x");
+    let delivery = world.messages(phones[0])[0].delivery;
+    world.ack(phones[0], delivery);
+    world.say_live(phones[1], AGENT_KEY, "y");
+    world.evict();
+    let (wakes, read, written) = (world.wakes, world.sql.rows_read(), world.sql.rows_written());
+    let end = world.now + HOUR;
+    while world.now < end {
+        world.pass(25 * SECOND);
+        // Answered by the platform, which asks nobody.
+        for conn in [agent, phones[0]] {
+            world.sockets.get_mut(&conn).unwrap().last_ping = Some(world.now);
+        }
+    }
+    assert_eq!((world.wakes, world.sql.rows_read(), world.sql.rows_written()), (wakes, read, written));
+    assert_eq!(world.online(agent), [device(1), device(2), AGENT_KEY]);
+}
+
+#[test]
 fn an_idle_namespace_with_open_sockets_asks_for_no_timer() {
     let mut world = World::remembering();
     let agent = world.modern_agent(&[1]);
