@@ -1,5 +1,8 @@
 //! Carries a history out: peers old and new on the platform, and the oracle that watches them.
 
+mod rest;
+mod wrong;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -11,10 +14,10 @@ use skald_common::wire::{
 };
 
 use super::super::super::{ConnId, Input, Limits, Origin};
-use super::history::{Exit, Fraud, History, Oddity, Op, PEERS, Route, Setup, Text, Token};
+use super::history::{Exit, History, Op, PEERS, Route, Setup, Text, Token};
 use super::oracle::{Attempt, Cause, Claim, Oracle, body, nonce};
 use super::platform::{Mishap, Outcome, Platform, bytes};
-use super::{DAY, START, Verdict, demand};
+use super::{START, Verdict, demand};
 use crate::store::native::Trap;
 
 /// A peer's view of its connection.
@@ -466,13 +469,10 @@ impl Run {
     fn read_old(&mut self, peer: usize) {
         let Some(conn) = self.conn(peer) else { return };
         let now = self.platform.now;
-        let old = |run: &mut Self| {
-            let first = run.platform.socket(conn).and_then(|socket| socket.inbox.front());
-            first.is_some_and(|arrival| arrival.at + 2000 <= now)
-        };
-        while old(self) {
-            self.hear(peer);
-        }
+        let Some(socket) = self.platform.socket(conn) else { return };
+        // After a jump of the clock what is old may lie behind what is not.
+        let last = socket.inbox.iter().rposition(|arrival| arrival.at + 2000 <= now);
+        (0..last.map_or(0, |last| last + 1)).for_each(|_| self.hear(peer));
     }
 
     fn acknowledge(&mut self, peer: usize) -> Verdict {
@@ -521,121 +521,6 @@ impl Run {
         };
         let attempt = self.oracle.attempts(Attempt::new(device, token));
         self.dial(device, &Credentials::Pairing(attempt, token), route).map(drop)
-    }
-
-    // --- what is wrong ---
-
-    fn impostor(&mut self, peer: usize, fraud: Fraud) -> Verdict {
-        let conn = self.platform.accept();
-        self.oracle.dialled(conn, peer, Features::ALL, Claim::Fraud, true);
-        let Some(challenge) = self.open_direct(conn)? else { return Ok(()) };
-        let member = Credentials::Member(Features::ALL);
-        let other = ChallengeNonce::new([9; 32]);
-        let bytes = match fraud {
-            Fraud::Silence => return Ok(()),
-            Fraud::Chat => {
-                return self.turn(&Cause::Presented(conn), Input::Text { conn }).map(drop);
-            }
-            Fraud::Noise => Bytes::from_static(b"\xff\xff\xff"),
-            Fraud::Huge => Bytes::from(vec![0; 70_000]),
-            Fraud::Forged => bytes(self.auth(peer, &member, &other)),
-            Fraud::Astray => {
-                let stranger = Identity::new(&Seed::new([99; 32]));
-                let key = stranger.ed25519_pub().to_vec();
-                let role = Role::Agent(AuthAgent { agent_ed25519_pub: key, features: 7 });
-                let signature = stranger.sign_challenge(&challenge).to_vec();
-                bytes(Frame::Auth(Auth { role: Some(role), signature }))
-            }
-            Fraud::Early => bytes(Frame::PresenceRequest(PresenceRequest {})),
-        };
-        self.turn(&Cause::Presented(conn), Input::Frame { conn, bytes }).map(drop)
-    }
-
-    fn odd(&mut self, peer: usize, oddity: Oddity) -> Verdict {
-        let Some((conn, _)) = self.sending(peer).filter(|(conn, _)| self.platform.alive(*conn)) else { return Ok(()) };
-        let to = if peer == 0 { self.key(1) } else { self.key(0) };
-        let message = |message: Message| {
-            let peer = if message.peer.is_empty() { to.to_vec() } else { message.peer.clone() };
-            let nonce = if message.nonce.is_empty() { vec![7; 12] } else { message.nonce.clone() };
-            bytes(Frame::Message(Message { peer, nonce, ..message }))
-        };
-        let text = Bytes::from_static(b"odd");
-        let input = match oddity {
-            Oddity::Word => return self.turn(&Cause::Odd(conn, oddity), Input::Text { conn }).map(drop),
-            Oddity::Malformed => Bytes::from_static(b"\xff\xff\xff"),
-            Oddity::Unknown => Bytes::from_static(b"\xca\x3e\x01\x00"),
-            Oddity::Empty => Bytes::new(),
-            Oddity::Misplaced => bytes(Frame::AuthOk(skald_common::wire::AuthOk::default())),
-            Oddity::ShortNonce => message(Message { ciphertext: text, nonce: vec![7; 11], ..Message::default() }),
-            Oddity::NoCiphertext => message(Message::default()),
-            Oddity::LongTag => {
-                let nobody = vec![0xee; 32];
-                message(Message { ciphertext: text, collapse: vec![1; 17], peer: nobody, ..Message::default() })
-            }
-            Oddity::ToNobody => message(Message { ciphertext: text, peer: vec![0xee; 32], ..Message::default() }),
-            Oddity::ToOneself => {
-                message(Message { ciphertext: text, peer: self.key(peer).to_vec(), ..Message::default() })
-            }
-            Oddity::AckOfNothing => bytes(Frame::Ack(Ack { delivery: 0 })),
-            Oddity::StoredTooLarge => message(Message { ciphertext: vec![0; 70_000].into(), ..Message::default() }),
-            Oddity::LiveTooLarge => {
-                message(Message { ciphertext: vec![0; 530_000].into(), live: true, ..Message::default() })
-            }
-        };
-        self.turn(&Cause::Odd(conn, oddity), Input::Frame { conn, bytes: input }).map(drop)
-    }
-
-    // --- the end ---
-
-    /// Everybody comes back, reads and acknowledges everything; then the relay must want nothing any more.
-    fn rest(&mut self) -> Verdict {
-        self.pass(1000)?;
-        self.connect(0, Features::ALL, Route::Front)?;
-        self.has_list = true;
-        self.send_list()?;
-        for peer in self.oracle.authorized().collect::<Vec<_>>() {
-            self.connect(peer, Features::ALL, Route::Direct)?;
-        }
-        self.reap()?;
-        let mut quiet = 0;
-        while quiet < 3 {
-            quiet += 1;
-            for peer in 0..PEERS {
-                let Some(conn) = self.conn(peer) else { continue };
-                while self.platform.socket(conn).is_some_and(|socket| !socket.inbox.is_empty()) {
-                    self.hear(peer);
-                    quiet = 0;
-                }
-                self.acknowledge(peer)?;
-            }
-            self.pass(100)?;
-        }
-        self.oracle.check_nothing_lost()?;
-        let rows = self.platform.queued_rows();
-        demand!(rows == 0, "what is acknowledged is deleted", "{rows} rows");
-        while let Some(conn) = self.platform.abandoned() {
-            self.ended(conn, 1006)?;
-        }
-        // The agent's budget fills up, the last handshakes and pairings are over.
-        self.pass(3 * DAY)?;
-        self.ask_presence(0)?;
-        self.reap()?;
-        self.check_idle()
-    }
-
-    fn check_idle(&mut self) -> Verdict {
-        let written = self.platform.sql.rows_written();
-        demand!(self.platform.timer.is_none(), "an idle namespace asks for no timer", "{:?}", self.platform.timer);
-        self.evict();
-        self.woken = [0; 2];
-        self.pass(20 * DAY)?;
-        let rows = self.platform.sql.rows_written() - written;
-        let few = self.woken[0] == 0 && self.woken[1] <= 1 && rows <= 1;
-        demand!(few, "an idle namespace is woken for nothing but its end", "{:?}, {rows} rows", self.woken);
-        let connected = (0..PEERS).filter(|peer| self.list[*peer] || *peer == 0);
-        let all = connected.into_iter().all(|peer| self.conn(peer).is_some_and(|conn| self.platform.alive(conn)));
-        demand!(all, "an idle connection lives", "");
-        Ok(())
     }
 }
 
