@@ -1,0 +1,273 @@
+//! Where each corpus begins: valid messages, made by the product's own code, and short histories of what usually happens.
+
+use skald_common::crypto::{Identity, Seed};
+use skald_common::framing::{Compression, frame_json};
+use skald_common::ids::{ChallengeNonce, Ed25519Public, PairingToken, X25519Public};
+use skald_common::pairing::PairingQr;
+use skald_common::payload::{
+    Ack, ApprovalResponse, ClarificationResponse, Decision, DeviceInfo, ElicitationAction, ElicitationResponse, Hello,
+    Kind, Notification, Outcome, Payload, SecretObject, ToAgent, ToDevice,
+};
+use skald_common::wire::{self, Frame, Role, encode};
+
+use crate::tape::Recorder;
+
+const NOW: u64 = 1_750_000_000_000;
+
+/// A file of a corpus.
+#[derive(Debug)]
+pub struct SeedFile {
+    /// Whose corpus.
+    pub target: &'static str,
+    /// Its name there.
+    pub name: String,
+    /// Its content.
+    pub bytes: Vec<u8>,
+}
+
+/// All of them.
+pub fn all() -> Vec<SeedFile> {
+    let mut seeds = Vec::new();
+    let mut add = |target, name: &str, bytes: Vec<u8>| {
+        seeds.push(SeedFile { target, name: format!("seed-{name}"), bytes });
+    };
+    for (name, bytes) in relay_histories() {
+        add("relay_engine", name, bytes);
+    }
+    for (name, bytes) in forgeries() {
+        add("relay_restore", name, bytes);
+    }
+    for (name, bytes) in connections() {
+        add("peer", name, bytes);
+    }
+    for (name, frame) in frames() {
+        add("wire", name, encode(frame));
+    }
+    for (name, json) in payloads() {
+        add("payload", name, [&[0], &*json].concat());
+    }
+    for (name, bytes) in sealed() {
+        add("sealed", name, bytes);
+    }
+    let code = code();
+    add("pairing_code", "code", code.as_bytes().to_vec());
+    add("pairing_code", "address", b"wss://relay.example:8443/ns/{ns}/v1/ws".to_vec());
+    for (name, host, path) in requests() {
+        let record = Recorder::default().bytes(host.as_bytes()).bytes(path.as_bytes()).then(&[9, 0, 9, 0, 9, 0, 9, 0]);
+        add("routes", name, record.0);
+    }
+    for (name, line) in LINES {
+        add("socket_lines", name, [&[7], line.as_bytes(), b"\n\n\r\n{\n"].concat());
+    }
+    for (name, change, text) in SETTINGS {
+        add("config", name, [change, text.as_bytes()].concat());
+    }
+    add("phone_state", "life", phone());
+    seeds
+}
+
+/// Operations and operands as `relay_engine` reads them.
+fn relay_histories() -> Vec<(&'static str, Vec<u8>)> {
+    let start = Recorder::default()
+        .then(&[1, 0, 0, 7]) // the agent comes
+        .then(&[6, 4, 0b1110, 0]) // and authorizes three devices
+        .then(&[1, 1, 1, 7, 2]); // one of which comes
+    let start = start.0;
+    let with = |rest: &[&[u8]]| [&start[..], &rest.concat()].concat();
+    let message = |to: u8, flags: u8, from: u8| {
+        let numbers: &[u8] = if flags & 2 == 2 { &[0, 1] } else { &[] };
+        [&[6, 0, to, flags, 65, 0, 16], numbers, &[from]].concat()
+    };
+    vec![
+        ("messages", with(&[&message(1, 2, 0), &message(0, 2, 1), &[6, 6, 0, 1, 1], &message(1, 1, 0)])),
+        ("queue", with(&[&message(2, 2, 0), &message(2, 0b10_1010, 0), &[16], &[1, 1, 2, 0, 1], &[14, 20, 99]])),
+        ("pairing", with(&[&[6, 5, 7, 0, 60, 0], &[1, 3, 4, 0, 7, 2], &[6, 4, 0b1_0110, 0], &[1, 2, 4, 7, 1]])),
+        ("challenge", with(&[&[0, 5, 0], &[4, 2, 1, 2, 7, 1, 0], &[12, 0, 1], &[0, 6, 0], &[14, 10, 99]])),
+        ("slow", with(&[&[17, 21, 255, 1, 0], &message(1, 0, 0), &message(1, 1, 0), &[14, 8, 250], &[17, 0, 0, 1, 0]])),
+        ("faults", with(&[&[18, 0], &message(1, 2, 0), &[18, 1], &[6, 4, 0b0110, 0], &[13, 0], &[13, 1]])),
+        ("presence", with(&[&[6, 7, 0, 0], &[11, 1], &[12, 1, 0], &[6, 7, 1, 0], &[5, 0, 0, 2, 255, 255, 0]])),
+    ]
+}
+
+fn forgeries() -> Vec<(&'static str, Vec<u8>)> {
+    // As `relay_restore` reads them: fields of a record, and columns of a row.
+    let member = [0, 1, 0, 1, 4, 4, 0, 1, 5, 0, 1, 6, 1, 3, 6, 0, 7, 0, 3, 5, 1];
+    let row = [1, 2, 65, 66, 67, 68, 69, 70, 71, 1, 6, 1, 7, 1, 7, 0, 0, 3, 3, 2, 0, 12];
+    vec![
+        ("attachment", [&member[..], &[3, 14, 10, 99], &[3, 6, 4, 2, 0]].concat()),
+        ("row", [&row[..], b"nonce nonce!", &[2, 0, 3, b'a', b'b', b'c'], &[4, 1, 1, 0, 7, 2]].concat()),
+    ]
+}
+
+/// Operations and operands as `peer` reads them.
+fn connections() -> Vec<(&'static str, Vec<u8>)> {
+    let hello = [&[0, 0][..], &[3, 0, 7, 0], &[3, 2, 0, 0]].concat();
+    let says = |counter: u8, delivery: u8| [7, 0, counter, 0, delivery, 0, 2, b'{', b'}', 1];
+    let with = |rest: &[&[u8]]| [&hello[..], &rest.concat()].concat();
+    vec![
+        ("messages", with(&[&says(5, 1), &says(6, 2), &[13, 0, 0], &[13, 0, 0], &[11, 0], &says(6, 3)])),
+        ("sends", with(&[&[12, 2, 65, 9], &[12, 0, 66, 9], &[3, 5, 0, 1, 1], &[10, 1], &[11, 0], &hello[1..]])),
+        ("plain", [&[1, 0][..], &[3, 0, 7, 0], &[3, 2, 0, 255], &[12, 2, 65, 9], &says(5, 0), &[13, 0, 0]].concat()),
+        ("refused", [&[0, 0][..], &[3, 0, 7, 0], &[3, 4, 0, 12], b"unauthorized", &[11, 0]].concat()),
+    ]
+}
+
+fn frames() -> Vec<(&'static str, Frame)> {
+    let me = Identity::new(&Seed::new([1; 32]));
+    let signature = me.sign_challenge(&ChallengeNonce::new([7; 32])).to_vec();
+    let key = me.ed25519_pub().to_vec();
+    let agent = wire::AuthAgent { agent_ed25519_pub: key.clone(), features: 7 };
+    let client = wire::AuthClient {
+        namespace_id: vec![9; 32],
+        client_ed25519_pub: key.clone(),
+        device_token: "token".into(),
+        platform: 2,
+        features: 7,
+    };
+    let pairing = wire::AuthPairing {
+        namespace_id: vec![9; 32],
+        client_ed25519_pub: key.clone(),
+        client_x25519_pub: vec![8; 32],
+        pairing_token: vec![7; 32],
+        ..wire::AuthPairing::default()
+    };
+    let auth = |role| Frame::Auth(wire::Auth { role: Some(role), signature: signature.clone() });
+    let message = wire::Message {
+        ciphertext: bytes::Bytes::from_static(b"ciphertext"),
+        nonce: vec![1; 12],
+        peer: key.clone(),
+        r#ref: 1,
+        delivery: 2,
+        collapse: vec![3],
+        ..wire::Message::default()
+    };
+    vec![
+        ("agent", auth(Role::Agent(agent))),
+        ("client", auth(Role::Client(client))),
+        ("pairing", auth(Role::Pairing(pairing))),
+        ("message", Frame::Message(message)),
+        ("authorize", Frame::Authorize(wire::Authorize { clients: vec![key.clone(), vec![2; 32]] })),
+        ("error", Frame::Error(wire::Error { code: "queue_full".into(), message: "full".into(), r#ref: 3 })),
+        ("presence", Frame::PresenceList(wire::PresenceList { online: vec![key] })),
+    ]
+}
+
+fn json<K: Kind>(content: K) -> Vec<u8> {
+    Payload { id: "5f0c".into(), ts: NOW, content }.to_json().to_vec()
+}
+
+const APPROVAL: &str = r#"{"request_id":"1.a","tool_name":"deploy","agent_label":"Skald","summary":"Deploy?","detail":"to production","arguments":{"n":1.50,"t":"a\u001bb","l":[1,{"x":null}]},"created_at":5,"new":[true]}"#;
+const QUESTION: &str = r#"{"request_id":"1.b","question":"Which?","context":"of two","suggested_answers":["a","b"],"agent_label":"Skald","created_at":6}"#;
+const PROMPT: &str = r#"{"request_id":"1.c","server_name":"mcp","message":"Password?","field_name":"password","sensitive":true,"is_confirmation":false,"created_at":7}"#;
+
+fn snapshot() -> Vec<u8> {
+    format!(
+        r#"{{"v":1,"kind":"inbox_update","id":"5f0d","ts":{NOW},"badge":3,"approvals":[{APPROVAL}],"clarifications":[{QUESTION}],"elicitations":[{PROMPT}]}}"#
+    )
+    .into_bytes()
+}
+
+fn payloads() -> Vec<(&'static str, Vec<u8>)> {
+    let answer = ApprovalResponse {
+        request_id: "1.a".into(),
+        decision: Decision::Approved,
+        reason: Some("fine".into()),
+        bypass_secs: Some(900),
+    };
+    let secret = ElicitationResponse {
+        request_id: "1.c".into(),
+        action: ElicitationAction::Accept,
+        content: Some(SecretObject::single("password", "value".into())),
+    };
+    let device_info = DeviceInfo { platform: "ios".into(), device_name: Some("Phone".into()), ..DeviceInfo::default() };
+    let outcome = Some(Outcome::Superseded);
+    let ack = Ack { ref_id: "5f0c".into(), outcome, answered_by: Some("Other".into()) };
+    let reply = ClarificationResponse { request_id: "1.b".into(), answer: "a".into() };
+    vec![
+        ("snapshot", snapshot()),
+        ("notification", json(ToDevice::Notification(Notification { title: "t".into(), body: "b".into() }))),
+        ("ack", json(ToDevice::Ack(ack))),
+        ("hello", json(ToAgent::Hello(Hello { device_info }))),
+        ("approval", json(ToAgent::ApprovalResponse(answer))),
+        ("clarification", json(ToAgent::ClarificationResponse(reply))),
+        ("elicitation", json(ToAgent::ElicitationResponse(secret))),
+        ("logout", json(ToAgent::Logout)),
+    ]
+}
+
+fn sealed() -> Vec<(&'static str, Vec<u8>)> {
+    let packed = frame_json(&b"{\"a\":1}".repeat(200), Compression::WhenSmaller);
+    let plain = frame_json(b"{}", Compression::Off);
+    let pipe = Recorder::default().then(&[3, 3]).bytes(b"one").bytes(b"two").bytes(b"").then(&[0; 20]);
+    let seal = [&[2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 3, 1, 1, 2][..], b"{\"a\":1}"].concat();
+    vec![
+        ("packed", [&[0], &**packed].concat()),
+        ("plain", [&[0], &**plain].concat()),
+        ("body", [&[1], &*b"{\"a\":1}".repeat(150)].concat()),
+        ("seal", seal),
+        ("pipe", pipe.0),
+    ]
+}
+
+fn code() -> String {
+    let token = PairingToken::new([3; 32]);
+    let (ed25519, x25519) = (Ed25519Public::new([1; 32]), X25519Public::new([2; 32]));
+    PairingQr::new("wss://relay.example/v1/ws".into(), ed25519, x25519, token).to_json().to_string()
+}
+
+fn requests() -> Vec<(&'static str, String, String)> {
+    let namespace = Identity::new(&Seed::new([1; 32])).namespace_id();
+    let host = format!("{}.relay.example", namespace.to_base32());
+    vec![
+        ("front", "relay.example".into(), "/v1/ws".into()),
+        ("path", "relay.example".into(), format!("/ns/{namespace}/v1/pipe")),
+        ("host", host, "/v1/ws".into()),
+        ("internal", "relay.example".into(), "/internal/ws".into()),
+        ("health", "relay.example".into(), "/healthz".into()),
+    ]
+}
+
+const LINES: [(&str, &str); 6] = [
+    ("notify", r#"{"jsonrpc":"2.0","id":1,"method":"notification.send","params":{"title":"t","body":"b"}}"#),
+    (
+        "answer",
+        r#"{"jsonrpc":"2.0","id":"a","method":"m","params":{"kind":"approval","decision":"rejected","reason":"no"}}"#,
+    ),
+    ("settings", r#"{"jsonrpc":"2.0","id":null,"method":"config.set","params":{"pairing_ttl":60,"qr_url":null}}"#),
+    ("result", r#"{"jsonrpc":"2.0","id":7,"result":{"resolved":true}}"#),
+    ("error", r#"{"jsonrpc":"2.0","id":8,"error":{"code":-32602,"message":"no","data":{"reason":"x"}}}"#),
+    ("batch", r#"[{"jsonrpc":"2.0","method":"m"}]"#),
+];
+
+/// What is changed, as `config` reads it, and the file.
+const SETTINGS: [(&str, &[u8], &str); 4] = [
+    (
+        "all",
+        &[4, 2, 0, 9],
+        "# mine\nrelay_url = \"wss://relay.example/v1/ws\" # here\npairing_ttl = 60\nrequire_device_confirmation = false\nnotify_delay_secs = 0\nweb_port = 8080\n",
+    ),
+    ("text", &[0, 1, 0, 6, b'w', b's', b':', b'/', b'/', b'h'], "qr_url = 'ws://h'\n"),
+    ("unset", &[2, 0], "pairing_ttl = 60\n"),
+    ("wrong", &[3, 3, 1], "pairing_ttl = \"x\"\n[table]\n"),
+];
+
+/// A state file, a snapshot, a notification, an ack.
+fn phone() -> Vec<u8> {
+    use skald_phone::model::account::{Account, AgentKeys};
+    let agent = AgentKeys { ed25519: Ed25519Public::new([1; 32]), x25519: X25519Public::new([2; 32]) };
+    let account = Account::new(agent, "ws://relay.example".into(), "Phone".into(), NOW);
+    let state = serde_json::to_vec(&account).expect("an account can be saved");
+    let ack = Ack { ref_id: "answer 1".into(), outcome: Some(Outcome::Expired), answered_by: None };
+    Recorder::default()
+        .bytes(&state)
+        .then(&[0, 5, 0])
+        .bytes(&snapshot())
+        .then(&[1])
+        .then(&[0, 6, 1])
+        .bytes(&json(ToDevice::Notification(Notification { title: "t".into(), body: "b".into() })))
+        .then(&[3])
+        .then(&[0, 7, 0])
+        .bytes(&json(ToDevice::Ack(ack)))
+        .then(&[0])
+        .0
+}
