@@ -1,6 +1,6 @@
 //! The agent's side of Skald Remote: everything of the daemon but its command lines.
 //!
-//! * [`daemon`]: starts the parts and ties them together.
+//! * [`daemon`]: starts the parts and ties them together; `core`: hands inputs to the hub and carries out its steps.
 //! * [`hub`]: the one owner of state: items, answers, devices, pairing. Without I/O; [`hub::api`] is the way in.
 //! * [`store`]: the database and the backup of devices beside it.
 //! * `relay`: the connection to the relay.
@@ -12,6 +12,7 @@
 //! * [`qr`]: pairing codes as pictures.
 
 pub mod config;
+mod core;
 pub mod ctl;
 pub mod daemon;
 pub mod hub;

@@ -26,27 +26,53 @@ pub(crate) enum FromRelay {
     Reserve(RelayInput),
 }
 
+/// What the connection sends and dials through: a [`Link`], unless a test has something else in mind.
+pub(crate) trait Socket {
+    /// Carries out what is the socket's to do; gives back what is not.
+    fn carry_out(&mut self, output: Output) -> Option<Output>;
+    /// Closes it; nothing more of it is heard.
+    fn close(&mut self);
+}
+
+impl Socket for Link {
+    fn carry_out(&mut self, output: Output) -> Option<Output> {
+        Self::carry_out(self, output)
+    }
+
+    fn close(&mut self) {
+        Self::close(self);
+    }
+}
+
 /// The connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Connection<L> {
     seed: Seed,
     namespace: NamespaceId,
     peer: Option<Peer>,
-    link: Link,
+    link: L,
     sends: HashMap<SendId, Token>,
     /// After a rejected message, what else came over that connection is not looked at: it will come again, in order.
     rejecting: bool,
 }
 
-impl Connection {
-    pub(crate) fn new(seed: Seed) -> Self {
-        let namespace = Identity::new(&seed).namespace_id();
-        Self { seed, namespace, peer: None, link: Link::new(), sends: HashMap::new(), rejecting: false }
-    }
-
+impl Connection<Link> {
     /// The next socket event; for ever pending without a socket. Cancel safe.
     pub(crate) async fn next(&mut self) -> LinkEvent {
         self.link.next().await
+    }
+
+    /// Says goodbye to the relay.
+    pub(crate) async fn finish(&mut self) {
+        self.peer = None;
+        self.link.finish().await;
+    }
+}
+
+impl<L: Socket> Connection<L> {
+    pub(crate) fn new(seed: Seed, link: L) -> Self {
+        let namespace = Identity::new(&seed).namespace_id();
+        Self { seed, namespace, peer: None, link, sends: HashMap::new(), rejecting: false }
     }
 
     pub(crate) fn feed(&mut self, now: Millis, event: LinkEvent) {
@@ -195,12 +221,6 @@ impl Connection {
         self.peer = None;
         self.sends.clear();
         self.rejecting = false;
-    }
-
-    /// Says goodbye to the relay.
-    pub(crate) async fn finish(&mut self) {
-        self.peer = None;
-        self.link.finish().await;
     }
 
     fn translate(&mut self, event: Event) -> Option<FromRelay> {
