@@ -48,10 +48,17 @@ struct Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     waiting: BTreeMap<ItemId, Answer>,
+    /// The value that the step under way holds in memory alone.
+    fresh: Option<ItemId>,
     decided: BTreeMap<ItemId, Answerer>,
 }
 
 impl Answers {
+    #[cfg(test)]
+    pub(super) fn sizes(&self, items: usize) -> [(&'static str, usize, usize); 2] {
+        [("answers", self.waiting.len(), items), ("decisions", self.decided.len(), MAX_DECIDED)]
+    }
+
     /// Whether the item has its answer.
     pub(crate) fn waits(&self, item: &str) -> bool {
         self.waiting.contains_key(item)
@@ -194,7 +201,9 @@ impl Hub {
     fn take_answer(&mut self, ctx: &mut Ctx<'_>, item: &str, by: Answerer, content: AnswerContent) {
         let kind = content.kind();
         let row = AnswerRow { item: item.to_owned(), answer_id: ctx.uuid(), by: by.clone(), content };
-        if kind != Kind::Elicitation {
+        if kind == Kind::Elicitation {
+            self.answers.fresh = Some(item.to_owned());
+        } else {
             self.write(Write::PutAnswer(row.clone()));
             self.decide(item, by.clone());
         }
@@ -284,6 +293,11 @@ impl Hub {
         }
     }
 
+    /// The step before is on the disk.
+    pub(super) fn answers_settled(&mut self) {
+        self.answers.fresh = None;
+    }
+
     pub(super) fn load_answers(&mut self, rows: Vec<AnswerRow>, decided: Vec<(ItemId, Answerer)>) {
         let mut before = std::mem::take(&mut self.answers.waiting);
         for row in rows {
@@ -291,10 +305,11 @@ impl Hub {
             let (call, refusals, not_before) = old.map_or((None, 0, 0), |old| (old.call, old.refusals, old.not_before));
             self.answers.waiting.insert(row.item.clone(), Answer { row, call, refusals, not_before });
         }
-        // Held in memory alone: they stay, as long as their items do.
+        // Held in memory alone: they stay, as long as their items do. But what came with the step that failed did not come.
+        let fresh = self.answers.fresh.take();
         for (item, answer) in before {
             let secret = answer.row.content.kind() == Kind::Elicitation;
-            if secret && self.items.iter().any(|held| held.row.item.id == item) {
+            if secret && fresh.as_ref() != Some(&item) && self.items.iter().any(|held| held.row.item.id == item) {
                 self.answers.waiting.insert(item, answer);
             }
         }
@@ -304,7 +319,8 @@ impl Hub {
     // Time.
 
     pub(super) fn answers_deadline(&self, now: Now) -> Option<Millis> {
-        let drops = self.answers.waiting.values().map(|answer| now.mono_at(answer.row.by.at + MAX_AGE_MS + 1));
+        let idle = self.answers.waiting.values().filter(|answer| answer.call.is_none());
+        let drops = idle.map(|answer| now.mono_at(answer.row.by.at + MAX_AGE_MS + 1));
         let retries =
             self.answers.waiting.values().filter(|answer| answer.call.is_none() && answer.not_before > now.mono);
         drops.chain(retries.map(|answer| answer.not_before)).min()
@@ -317,7 +333,8 @@ impl Hub {
             .answers
             .waiting
             .iter()
-            .filter(|(_, answer)| old(&answer.row.by, MAX_AGE_MS))
+            // One that its host has been called with may have been acted on.
+            .filter(|(_, answer)| answer.call.is_none() && old(&answer.row.by, MAX_AGE_MS))
             .map(|(id, _)| id.clone())
             .collect();
         for id in late {

@@ -33,7 +33,8 @@ impl Hub {
         for row in &durable.devices {
             let mut device = Device::new(row.clone());
             if let Some(old) = before.remove(&row.ed25519) {
-                (device.online, device.recent) = (old.online, old.recent);
+                // Not what came lately: of that, the last did not come after all.
+                device.online = old.online;
             }
             self.devices.high_water = self.devices.high_water.max(row.reserved);
             self.devices.map.insert(row.ed25519, device);

@@ -65,6 +65,12 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [(&'static str, usize, usize); 2] {
+        let sessions = self.sessions.len();
+        [("sessions", sessions, MAX_SESSIONS), ("newcomers", self.newcomers.len(), sessions)]
+    }
+
     pub(crate) fn status(&self) -> Vec<HostStatus> {
         let status =
             |session: &Session| HostStatus { name: session.hello.name.clone(), version: session.hello.version.clone() };

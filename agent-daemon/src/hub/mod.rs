@@ -155,6 +155,10 @@ impl Hub {
             step: Step::default(),
         };
         hub.load(durable, now);
+        if hub.items.iter().any(|held| held.row.item.kind == Kind::Elicitation) {
+            // One may have had its answer, which was in memory alone: phones were told that it is gone, and it is not.
+            hub.mark_all_stale();
+        }
         hub
     }
 
@@ -166,6 +170,7 @@ impl Hub {
 
     /// Takes one input.
     pub(crate) fn handle(&mut self, ctx: &mut Ctx<'_>, input: Input) -> Step {
+        self.answers_settled();
         match input {
             Input::Command(command) => self.command(ctx, command),
             Input::Restore(backup, reply) => self.restore_devices(ctx, backup, reply),
@@ -191,6 +196,18 @@ impl Hub {
         .min()
     }
 
+    /// How much is held of what outsiders could make it hold without end, each with its bound.
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize, usize)> {
+        let mut sizes = vec![("items", self.items.len(), items::MAX_ITEMS)];
+        sizes.extend(self.hosts.sizes());
+        sizes.extend(self.answers.sizes(self.items.len()));
+        sizes.extend(self.devices.sizes());
+        sizes.extend(self.pairing.sizes());
+        sizes.extend(self.pushes.sizes());
+        sizes
+    }
+
     /// A step's writes have failed: goes back to what the disk holds. What lives in memory alone stays, as far as it still
     /// fits.
     pub(crate) fn reload(&mut self, durable: Durable, why: &str, now: Now) {
@@ -198,6 +215,7 @@ impl Hub {
         self.last_error = Some(format!("the state could not be stored: {why}"));
         let error = ApiError::Storage(why.to_owned());
         self.fail_waiters(&error);
+        self.realign_soon(now);
         self.step = Step::default();
     }
 
@@ -219,6 +237,7 @@ impl Hub {
         self.answers_timeouts(ctx);
         self.devices_timeouts(ctx);
         self.pairing_timeouts(ctx);
+        self.pushes_timeouts(ctx.now);
     }
 
     fn finish(&mut self, ctx: &mut Ctx<'_>) -> Step {

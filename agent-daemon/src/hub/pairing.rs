@@ -53,6 +53,13 @@ pub(crate) struct Pairing {
     rejected: VecDeque<(Ed25519Public, X25519Public)>,
 }
 
+#[cfg(test)]
+impl Pairing {
+    pub(super) fn sizes(&self) -> [(&'static str, usize, usize); 2] {
+        [("windows", self.windows.len(), REMEMBERED), ("rejected devices", self.rejected.len(), REMEMBERED)]
+    }
+}
+
 /// What a `ClientPaired` means.
 #[derive(Debug, PartialEq, Eq)]
 enum Arrival {
@@ -153,6 +160,10 @@ impl Hub {
         match self.arrival(ctx.now, &ed25519, &x25519) {
             Arrival::Ignored(why) => {
                 tracing::info!(device = %ed25519.short(), why, "pairing announced by the relay ignored");
+                if self.devices.get(&ed25519).is_some_and(super::devices::Device::is_authorized) {
+                    // The relay holds it as pending now, and would let nothing through to it until it is told again.
+                    self.tell_relay_list();
+                }
                 return;
             }
             Arrival::Again => self.paired_again(ctx, ed25519, platform),

@@ -31,6 +31,8 @@ const LONGEST_PAUSE_MS: Millis = 15 * 60_000;
 const MAX_WAITING: usize = 256;
 /// After so many refusals a notification or ack is given up.
 const MAX_ATTEMPTS: u32 = 8;
+/// After the disk has refused a write: how long until it is tried to write down that every device is owed a snapshot.
+const REALIGN_MS: Millis = 5_000;
 /// Bounds of a notification, characters.
 const MAX_TITLE: usize = 200;
 const MAX_BODY: usize = 4_000;
@@ -106,10 +108,20 @@ pub(crate) struct Pushes {
     turns: BTreeMap<Ed25519Public, Turn>,
     flights: BTreeMap<Token, Flight>,
     texts: VecDeque<Text>,
+    /// When every device is to be owed a realignment.
+    realign_at: Option<Millis>,
     last_token: u64,
 }
 
 impl Pushes {
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [(&'static str, usize, usize); 2] {
+        [
+            ("notifications", self.texts.len(), MAX_WAITING),
+            ("payloads on their way", self.flights.len(), 2 * MAX_WAITING),
+        ]
+    }
+
     fn turn(&mut self, device: Ed25519Public) -> &mut Turn {
         self.turns.entry(device).or_default()
     }
@@ -271,11 +283,15 @@ impl Hub {
 
     fn queue_text(&mut self, ctx: &mut Ctx<'_>, to: Ed25519Public, content: ToDevice, quiet: bool) {
         let json = Payload { id: ctx.uuid(), ts: ctx.now.unix, content }.to_json();
+        self.wait_for_relay(Text { to, json, quiet, attempts: 0, not_before: 0 });
+    }
+
+    fn wait_for_relay(&mut self, text: Text) {
         if self.pushes.texts.len() == MAX_WAITING {
             tracing::warn!("too many notifications wait for the relay: the oldest is dropped");
             self.pushes.texts.pop_front();
         }
-        self.pushes.texts.push_back(Text { to, json, quiet, attempts: 0, not_before: 0 });
+        self.pushes.texts.push_back(text);
     }
 
     // What became of it.
@@ -394,7 +410,7 @@ impl Hub {
                     return;
                 }
                 text.not_before = now.mono + pause(text.attempts - 1);
-                self.pushes.texts.push_back(text);
+                self.wait_for_relay(text);
             }
         }
     }
@@ -431,7 +447,7 @@ impl Hub {
     pub(super) fn pushes_reset(&mut self) {
         for flight in std::mem::take(&mut self.pushes.flights).into_values() {
             match flight.cargo {
-                Cargo::Text(text) => self.pushes.texts.push_back(text),
+                Cargo::Text(text) => self.wait_for_relay(text),
                 Cargo::Live { owed: true, .. } => self.mark_stale(&flight.to),
                 // Still owed: nothing was noted yet.
                 Cargo::Live { .. } | Cargo::Stored { .. } => {}
@@ -442,9 +458,20 @@ impl Hub {
         }
     }
 
+    /// The disk has refused a step. What devices were owed by it is forgotten, so that each is owed the newest state.
+    pub(super) fn realign_soon(&mut self, now: Now) {
+        self.pushes.realign_at = Some(now.mono + REALIGN_MS);
+    }
+
+    pub(super) fn pushes_timeouts(&mut self, now: Now) {
+        if self.pushes.realign_at.take_if(|at| *at <= now.mono).is_some() {
+            self.mark_all_stale();
+        }
+    }
+
     pub(super) fn pushes_deadline(&self, now: Now) -> Option<Millis> {
         if !self.relay.is_connected() {
-            return None;
+            return self.pushes.realign_at;
         }
         let texts = self.pushes.texts.iter().map(|text| text.not_before).min();
         let next_due = self.pending().map(|held| held.notify_at).filter(|at| *at > now.mono).min();
@@ -453,6 +480,6 @@ impl Hub {
             let owes = device.row.stale || !self.rings_for(&device.row.ed25519, now).is_empty();
             (turn.flying.is_none() && owes).then(|| turn.may_send_at())
         });
-        texts.into_iter().chain(next_due).chain(held_back.min()).min()
+        texts.into_iter().chain(next_due).chain(held_back.min()).chain(self.pushes.realign_at).min()
     }
 }

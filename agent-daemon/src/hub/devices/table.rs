@@ -132,6 +132,13 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
+    #[cfg(test)]
+    pub(crate) fn sizes(&self) -> [(&'static str, usize, usize); 2] {
+        use skald_common::limits::{MAX_DEVICES, MAX_PENDING};
+        let recent = self.map.values().map(|device| device.recent.len()).max().unwrap_or_default();
+        [("devices", self.map.len(), MAX_DEVICES + MAX_PENDING), ("payload ids of one device", recent, RECENT)]
+    }
+
     pub(crate) const fn new(origin: Origin) -> Self {
         Self { map: BTreeMap::new(), origin, high_water: 0, waiting: Vec::new() }
     }
