@@ -5,6 +5,7 @@ mod devices;
 mod hosts;
 mod pairing;
 mod pushes;
+mod simulation;
 mod storage;
 
 use serde_json::Value;
