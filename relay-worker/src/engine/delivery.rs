@@ -213,7 +213,8 @@ impl<S: Sql> Engine<S> {
         let stuck = turn.links.buffered(id);
         let Some(session) = self.session_mut(id) else { return };
         match session.stall {
-            Some(stall) if stuck > 0 && stuck >= stall.buffered => {
+            // The clock may have gone back since.
+            Some(stall) if stuck > 0 && stuck >= stall.buffered && stall.since <= turn.now => {
                 if turn.now >= stall.since.saturating_add(STALL_LIMIT) {
                     self.end(turn, id, Some(CloseCode::Idle));
                 }

@@ -140,6 +140,22 @@ fn an_agent_that_returns_after_the_end_of_its_namespace_is_not_deleted_with_it()
 }
 
 #[test]
+fn a_clock_that_goes_back_under_a_stalled_drain_makes_no_busy_timer() {
+    use super::history::Wire::Slow;
+    let ops = vec![
+        Authorize { device: 2, on: true },
+        Connect { peer: 0, features: 7, route: Front },
+        Say(text(0, 2, 1500)),
+        Connect { peer: 2, features: 7, route: Direct },
+        Jump { ms: -3_600_000 },
+        SetWire { peer: 2, wire: Slow },
+        Connect { peer: 0, features: 7, route: Front },
+        Pass { ms: 3_177_395 },
+    ];
+    holds(Setup { window: 2, window_bytes: 600, ..SETUP }, ops);
+}
+
+#[test]
 fn an_old_peer_proves_nothing_that_still_waits_in_the_platforms_buffer() {
     use super::history::Wire::Slow;
     let ops = vec![
