@@ -1,7 +1,10 @@
-// The baseline of scripts/bench: a Durable Object that hibernates and does nothing but pass every message on to its other
-// socket, and the same two ways to it as a namespace has: handed over to the object, or pumped by the Worker.
+// The baselines of scripts/bench: a Durable Object that hibernates and does nothing but pass every message on to its other
+// socket, one that writes every message into a row and says so, and the same two ways to them as a namespace has: handed
+// over to the object, or pumped by the Worker.
 
-export class Bare {
+const WRITTEN = new Uint8Array(8);
+
+class Base {
   constructor(state) {
     this.state = state;
     // Memory goes with hibernation; sockets do not.
@@ -15,13 +18,29 @@ export class Bare {
     return new Response(null, { status: 101, webSocket: client });
   }
 
-  webSocketMessage(from, message) {
-    for (const socket of this.sockets) if (socket !== from) socket.send(message);
-  }
-
   webSocketClose(socket, code) {
     this.sockets = this.sockets.filter((other) => other !== socket);
     socket.close(code === 1005 || code === 1006 ? 1001 : code);
+  }
+}
+
+export class Bare extends Base {
+  webSocketMessage(from, message) {
+    for (const socket of this.sockets) if (socket !== from) socket.send(message);
+  }
+}
+
+export class Keeper extends Base {
+  constructor(state) {
+    super(state);
+    this.sql = state.storage.sql;
+    this.sql.exec("CREATE TABLE IF NOT EXISTS kept (seq INTEGER PRIMARY KEY, message BLOB NOT NULL)");
+  }
+
+  webSocketMessage(from, message) {
+    this.sql.exec("INSERT INTO kept (message) VALUES (?)", message);
+    // The platform lets this out when the row is on the disk.
+    from.send(WRITTEN);
   }
 }
 
@@ -41,11 +60,11 @@ async function front(stub) {
 }
 
 export default {
-  // /ns/{name}/v1/ws is handed over, /v1/ws?{name} is pumped.
+  // /ns/{name}/v1/ws and /keep/{name}/v1/ws are handed over, /v1/ws?{name} is pumped.
   async fetch(request, env) {
     const { pathname, search } = new URL(request.url);
-    const direct = /^\/ns\/([^/]+)\/v1\/ws$/.exec(pathname);
-    const stub = env.BARE.getByName(direct ? direct[1] : search.slice(1));
-    return direct ? stub.fetch(request) : front(stub);
+    const [, kind, name] = /^\/(ns|keep)\/([^/]+)\/v1\/ws$/.exec(pathname) ?? [];
+    if (kind === "keep") return env.KEEPER.getByName(name).fetch(request);
+    return kind ? env.BARE.getByName(name).fetch(request) : front(env.BARE.getByName(search.slice(1)));
   },
 };

@@ -13,7 +13,13 @@ const bare :Workerd.Worker = (
   modules = [(name = "bare.js", esModule = embed "bare.js")],
   compatibilityDate = "2026-03-10",
   compatibilityFlags = ["no_web_socket_compression"],
-  bindings = [(name = "BARE", durableObjectNamespace = (className = "Bare"))],
-  durableObjectNamespaces = [(className = "Bare", uniqueKey = "bare", enableSql = true)],
+  bindings = [
+    (name = "BARE", durableObjectNamespace = (className = "Bare")),
+    (name = "KEEPER", durableObjectNamespace = (className = "Keeper")),
+  ],
+  durableObjectNamespaces = [
+    (className = "Bare", uniqueKey = "bare", enableSql = true),
+    (className = "Keeper", uniqueKey = "keeper", enableSql = true),
+  ],
   durableObjectStorage = (localDisk = "data"),
 );

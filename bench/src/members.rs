@@ -164,6 +164,11 @@ impl Ends {
         Ok(Self { from, to: Some(to), message: blob() })
     }
 
+    /// A socket of an object that writes each message into a row, and says so.
+    pub(crate) fn of_keeper(bare: &Server) -> anyhow::Result<Self> {
+        Ok(Self { from: Wire::open(bare.address, "/keep/bench/v1/ws")?, to: None, message: blob() })
+    }
+
     /// A socket of the native echo.
     pub(crate) fn of_echo(echo: &Server) -> anyhow::Result<Self> {
         Ok(Self { from: Wire::open(echo.address, "/")?, to: None, message: blob() })

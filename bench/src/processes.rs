@@ -31,9 +31,33 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-fn folder(name: &str) -> anyhow::Result<TempDir> {
-    // Short: the path of a Unix socket must fit in 103 bytes.
-    Ok(tempfile::Builder::new().prefix(&format!("skald-bench-{name}-")).tempdir()?)
+/// Where processes keep their files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the folder for temporary files.
+    Disk,
+    /// In the memory, where the system offers that: nothing waits for a disk.
+    Memory,
+}
+
+const IN_MEMORY: &str = "/dev/shm";
+
+impl Place {
+    /// Whether this system has it.
+    pub(crate) fn exists(self) -> bool {
+        self == Self::Disk || Path::new(IN_MEMORY).is_dir()
+    }
+
+    fn folder(self, name: &str) -> anyhow::Result<TempDir> {
+        let mut builder = tempfile::Builder::new();
+        // Short: the path of a Unix socket must fit in 103 bytes.
+        let prefix = format!("skald-bench-{name}-");
+        let builder = builder.prefix(&prefix);
+        Ok(match self {
+            Self::Disk => builder.tempdir()?,
+            Self::Memory => builder.tempdir_in(IN_MEMORY)?,
+        })
+    }
 }
 
 /// A server with a WebSocket.
@@ -50,7 +74,12 @@ pub(crate) struct Server {
 impl Server {
     /// Our relay, in its release build.
     pub(crate) async fn relay() -> anyhow::Result<Self> {
-        let folder = folder("relay")?;
+        Self::relay_in(Place::Disk).await
+    }
+
+    /// Our relay with its data there.
+    pub(crate) async fn relay_in(place: Place) -> anyhow::Result<Self> {
+        let folder = place.folder("relay")?;
         let mut relay = command(root().join("scripts/relay"));
         relay.arg("--data").arg(folder.path().join("data")).env("TMPDIR", folder.path());
         for variable in RELAY_VARIABLES {
@@ -70,8 +99,13 @@ impl Server {
 
     /// The bare object in the same runtime.
     pub(crate) async fn bare() -> anyhow::Result<Self> {
+        Self::bare_in(Place::Disk).await
+    }
+
+    /// The bare objects with their data there.
+    pub(crate) async fn bare_in(place: Place) -> anyhow::Result<Self> {
         same_runtime()?;
-        let folder = folder("bare")?;
+        let folder = place.folder("bare")?;
         let mut bare = command(workerd());
         let data = folder.path().to_str().context("the temporary folder's name is no text")?;
         bare.arg("serve").arg(root().join("bench/baseline/config.capnp"));
@@ -85,7 +119,7 @@ impl Server {
 
     /// This program as a native echo.
     pub(crate) async fn echo() -> anyhow::Result<Self> {
-        let folder = folder("echo")?;
+        let folder = Place::Disk.folder("echo")?;
         let mut echo = command(std::env::current_exe()?);
         echo.arg("echo");
         let process = Process::spawn("native echo", echo);
@@ -142,7 +176,11 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Its folders and its settings; an empty address leaves it without a relay.
     pub(crate) fn prepare(relay_url: &str) -> anyhow::Result<Self> {
-        let folder = folder("daemon")?;
+        Self::prepare_in(Place::Disk, relay_url)
+    }
+
+    fn prepare_in(place: Place, relay_url: &str) -> anyhow::Result<Self> {
+        let folder = place.folder("daemon")?;
         let settings =
             format!("relay_url = {relay_url:?}\nrequire_device_confirmation = false\nnotify_delay_secs = 0\n");
         std::fs::write(folder.path().join("config.toml"), settings)?;
@@ -151,7 +189,12 @@ impl Daemon {
 
     /// The same, started and connected.
     pub(crate) async fn connected(relay: &Server) -> anyhow::Result<(Self, Control)> {
-        let mut daemon = Self::prepare(&relay.url())?;
+        Self::connected_in(Place::Disk, relay).await
+    }
+
+    /// The same, with its files there.
+    pub(crate) async fn connected_in(place: Place, relay: &Server) -> anyhow::Result<(Self, Control)> {
+        let mut daemon = Self::prepare_in(place, &relay.url())?;
         daemon.start().await?;
         let mut control = daemon.control().await;
         control.connected().await;

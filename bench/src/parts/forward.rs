@@ -151,7 +151,7 @@ impl Servers {
 }
 
 /// Keeps so many messages under way until `count` have arrived.
-fn load(ends: &mut Ends, count: usize, in_flight: usize) -> anyhow::Result<Samples> {
+pub(super) fn load(ends: &mut Ends, count: usize, in_flight: usize) -> anyhow::Result<Samples> {
     let frames = ends.frames(in_flight);
     let frame = frames.len() / in_flight;
     let mut under_way: VecDeque<Instant> = VecDeque::with_capacity(in_flight);

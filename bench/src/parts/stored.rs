@@ -10,10 +10,11 @@ use skald_common::wire::{self, Frame};
 use skald_tests::{Control, Host, RpcFailure};
 use tokio::sync::oneshot;
 
+use super::forward::load;
 use super::{IN_FLIGHT, Plan, progress};
-use crate::members::{Member, Route, identity, message};
+use crate::members::{Ends, Member, Route, identity, message};
 use crate::phone::Phone;
-use crate::processes::{Daemon, Server};
+use crate::processes::{Daemon, Place, Server};
 use crate::report::{Bound, Report, Section};
 use crate::stats::{Collector, Samples, median, per_second};
 use crate::wire::masked;
@@ -28,33 +29,55 @@ const ACK_EVERY: usize = 16;
 /// See the module.
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     let mut section = Section::new("stored", format!("{} messages for a phone that is away", plan.stored));
-    progress("storing and draining");
-    let relay = Server::relay().await?;
-    let (into, out) = relay_alone(&relay, plan.stored)?;
-    section.line("relay alone: stored", &[("per_second", into)]);
-    section.line("relay alone: drained", &[("per_second", out)]);
-    report.aim("messages stored by the relay", into, "a second", Bound::AtLeast(AIM_PER_SECOND));
-    report.aim("messages drained from the relay", out, "a second", Bound::AtLeast(AIM_PER_SECOND));
+    for place in [Place::Disk, Place::Memory] {
+        if place.exists() {
+            in_place(place, plan, report, &mut section).await?;
+        }
+    }
+    report.add(section);
+    Ok(())
+}
 
-    let (daemon, mut control) = Daemon::connected(&relay).await?;
+async fn in_place(place: Place, plan: &Plan, report: &mut Report, section: &mut Section) -> anyhow::Result<()> {
+    let place_name = match place {
+        Place::Disk => "disk",
+        Place::Memory => "memory",
+    };
+    progress(&format!("storing and draining, {place_name}"));
+    let mut line = |name: &str, figures: &[(&'static str, f64)]| section.line(format!("{place_name}, {name}"), figures);
+    let bare = Server::bare_in(place).await?;
+    let kept = load(&mut Ends::of_keeper(&bare)?, plan.stored, IN_FLIGHT)?.per_second();
+    line("bare object that writes a row: stored", &[("per_second", kept)]);
+    drop(bare);
+
+    let relay = Server::relay_in(place).await?;
+    let (into, out) = relay_alone(&relay, plan.stored)?;
+    line("relay alone: stored", &[("per_second", into), ("of_bare_pct", 100.0 * into / kept)]);
+    line("relay alone: drained", &[("per_second", out)]);
+    let mut aim = |what: &str, value| {
+        report.aim(format!("{place_name}: messages {what}"), value, "a second", Bound::AtLeast(AIM_PER_SECOND));
+    };
+    aim("stored by the relay", into);
+    aim("drained from the relay", out);
+
+    let (daemon, mut control) = Daemon::connected_in(place, &relay).await?;
     let mut phone = super::roundtrip::paired(&mut control).await?;
     let mut host = daemon.host().await;
     let online = one_way(&host, &mut phone, plan.stored / 4).await?;
     phone.disconnect().await;
     let into = notify(&mut host, &control, &phone, plan.stored).await?;
-    section.line("daemon to relay: stored", &[("per_second", into)]);
+    line("daemon to relay: stored", &[("per_second", into)]);
     let began = Instant::now();
     phone.connect().await?;
     for _ in 0..plan.stored {
         phone.receive_kind("notification").await?;
     }
     let out = per_second(plan.stored, began.elapsed());
-    section.line("relay to phone: drained", &[("per_second", out)]);
-    report.aim("messages stored by the daemon", into, "a second", Bound::AtLeast(AIM_PER_SECOND));
-    report.aim("messages drained by the phone", out, "a second", Bound::AtLeast(AIM_PER_SECOND));
+    line("relay to phone: drained", &[("per_second", out)]);
+    aim("stored by the daemon", into);
+    aim("drained by the phone", out);
     let (p50, p99) = (online.percentile_us(0.5), online.percentile_us(0.99));
-    section.line("program, daemon, relay, phone that is there: one way", &[("p50_us", p50), ("p99_us", p99)]);
-    report.add(section);
+    line("program, daemon, relay, phone that is there: one way", &[("p50_us", p50), ("p99_us", p99)]);
     Ok(())
 }
 
