@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use skald_common::peer::Millis;
 use skald_link::LinkEvent;
+use skald_link::debug::crash_point_of;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::hub::api::{Command, HOST_CALL_QUEUE, HostCall, HostSession, SessionId, Settings};
@@ -32,7 +33,10 @@ pub(crate) trait Disk {
 
 impl Disk for Store {
     fn apply(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        Self::apply(self, writes)
+        crash_points("before-committing", writes);
+        let stored = Self::apply(self, writes);
+        crash_points("after-committing", writes);
+        stored
     }
 
     fn load(&self) -> Result<Durable, StoreError> {
@@ -41,6 +45,21 @@ impl Disk for Store {
 
     fn read_backup(&self) -> Option<Backup> {
         Self::read_backup(self)
+    }
+}
+
+/// Where a test may want the daemon to die, by what is being stored.
+fn crash_points(moment: &str, writes: &[Write]) {
+    for write in writes.iter().filter(|_| cfg!(debug_assertions)) {
+        let what = match write {
+            Write::PutItem(_) => "item",
+            Write::PutAnswer(_) => "answer",
+            Write::Received { .. } => "receipt",
+            Write::Reserved { .. } => "counters",
+            Write::RemoveItem(_) => "removal",
+            _ => continue,
+        };
+        crash_point_of(moment, what);
     }
 }
 

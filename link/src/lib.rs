@@ -18,9 +18,10 @@
 //! }
 //! ```
 //!
-//! Knows nothing of frames. TLS is rustls with ring, trusting the system's roots and, where there are none, webpki's.
+//! Knows nothing of frames, except where a test of a debug build names one ([`debug`]). TLS is rustls with ring, trusting the system's roots and, where there are none, webpki's.
 
 mod clock;
+pub mod debug;
 mod socket;
 
 pub use clock::Clock;

@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
+use crate::debug;
+
 /// What happened on the socket.
 #[derive(Debug)]
 pub enum LinkEvent {
@@ -146,14 +148,7 @@ async fn pump(
         tokio::select! {
             biased;
             message = to_send.recv() => match message {
-                Some(message) => {
-                    stream.feed(message).await.ok()?;
-                    // What was queued together leaves together.
-                    while let Ok(message) = to_send.try_recv() {
-                        stream.feed(message).await.ok()?;
-                    }
-                    stream.flush().await.ok()?;
-                }
+                Some(message) => write(stream, message, to_send).await?,
                 None => return None,
             },
             permit = events.reserve() => {
@@ -161,7 +156,7 @@ async fn pump(
                 tokio::select! {
                     biased;
                     message = to_send.recv() => match message {
-                        Some(message) => stream.send(message).await.ok()?,
+                        Some(message) => write(stream, message, to_send).await?,
                         None => return None,
                     },
                     message = stream.next() => match message {
@@ -178,6 +173,20 @@ async fn pump(
     }
 }
 
+/// What was queued together leaves together. `None`: the socket has ended.
+async fn write(stream: &mut Stream, first: Message, to_send: &mut mpsc::UnboundedReceiver<Message>) -> Option<()> {
+    let mut writing = debug::Writing::default();
+    let mut next = Some(first);
+    while let Some(message) = next {
+        writing.begin(&message);
+        stream.feed(message).await.ok()?;
+        next = to_send.try_recv().ok();
+    }
+    stream.flush().await.ok()?;
+    writing.done();
+    Some(())
+}
+
 enum Translated {
     Event(LinkEvent),
     Closed(Option<u16>),
@@ -185,6 +194,7 @@ enum Translated {
 }
 
 fn translate(message: Message) -> Translated {
+    debug::received(&message);
     match message {
         Message::Binary(bytes) => Translated::Event(LinkEvent::Binary(bytes)),
         Message::Text(text) if text.as_str() == PONG => Translated::Event(LinkEvent::Activity),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use skald_link::debug::crash_point;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{broadcast, watch};
@@ -216,6 +217,9 @@ impl Connection {
             HostRequest::Resolve(params) => (Asked::Resolve, encode::request(id, "inbox.resolve", &params)),
         };
         self.asked.insert(id, asked);
+        if matches!(asked, Asked::Resolve) {
+            crash_point("before-calling-host");
+        }
         self.output.push(line);
     }
 
@@ -226,6 +230,9 @@ impl Connection {
             tracing::debug!("a host answered a call that was not made");
             return;
         };
+        if matches!(asked, Asked::Resolve) {
+            crash_point("on-hosts-answer");
+        }
         let outcome = match (asked, reply.outcome) {
             (Asked::Ping, _) => CallOutcome::Pong,
             (Asked::Resolve, Ok(result)) => match rpc::parse_params(&result) {

@@ -6,6 +6,7 @@ use skald_common::framing::Body;
 use skald_common::payload::uuid_v4;
 use skald_common::peer::{Delivery, Disconnect, Event, Millis, Output, Receipt, SendFailure, SendId};
 use skald_common::wire::{ErrorCode, Features};
+use skald_link::debug::crash_point;
 use skald_link::feed;
 
 use super::error::is_revocation;
@@ -103,6 +104,7 @@ impl Phone {
     /// Claims counters on disk. False if another process has claimed some since: those of this peer are no longer good.
     fn claim(&mut self, upto: u64) -> Result<bool, PhoneError> {
         let known = self.claimed;
+        crash_point("before-committing-counters");
         let claimed = self.store.update(|account| {
             let mine = account.counters.reserved == known;
             if mine {
@@ -110,6 +112,7 @@ impl Phone {
             }
             mine
         });
+        crash_point("after-committing-counters");
         match claimed {
             Ok((_, false)) => Ok(false),
             Ok((account, true)) => {
@@ -249,7 +252,9 @@ impl Phone {
             return Ok(());
         };
         let before = self.account.inbox.clone();
+        crash_point("before-committing-message");
         let effect = self.change(|account| account.receive(receipt.counter, live, json, unix_ms()));
+        crash_point("after-committing-message");
         match &effect {
             Ok(_) => self.peer.accept(now, receipt),
             Err(_) => self.peer.reject(now, receipt),

@@ -26,6 +26,7 @@ use skald_common::peer::{
     Config, Delivery, Disconnect, Drop, Millis, Partner, Peer, Role, Routes, SendFailure, SendId, first_send_counter,
 };
 use skald_common::wire::{Features, Platform};
+use skald_link::debug::crash_point;
 use skald_link::{Clock, Link};
 use zeroize::Zeroizing;
 
@@ -354,7 +355,9 @@ impl Phone {
     pub fn answer(&mut self, request_id: &str, answer: Answer) -> Result<AnswerId, PhoneError> {
         let id = AnswerId(drive::uuid());
         let now = drive::unix_ms();
+        crash_point("before-committing-answer");
         let payload = self.change(|account| account.answer(request_id, answer, id.0.clone(), now))??;
+        crash_point("after-committing-answer");
         self.answers.insert(id.clone(), settle::Progress::new(request_id));
         if let Err(error) = self.send(&payload, Purpose::Answer(id.clone())) {
             self.answers.remove(&id);

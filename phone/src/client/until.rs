@@ -33,7 +33,7 @@ impl Until {
     /// This, or when `clock` shows `at`, whichever comes first.
     #[must_use]
     pub(super) fn or_after(self, clock: Clock, at: Millis) -> Self {
-        self.or(Self::after(Duration::from_millis(at.saturating_sub(clock.now()))))
+        self.or(Self(Some(clock.when(at))))
     }
 
     /// Whether it has come.
