@@ -2,6 +2,7 @@
 //! Worker is the stateless [`front`]; a Durable Object, [`object::Namespace`], holds one namespace and hibernates. Nothing
 //! here decides anything about the protocol: that is `crate::front` and `crate::engine`.
 
+mod crash;
 mod front;
 mod js;
 mod object;

@@ -16,9 +16,9 @@ use worker::{
     DurableObject, Env, Error, Request, Response, Result, State, WebSocket, WebSocketPair, durable_object, web_sys,
 };
 
-use super::front;
 use super::js::{self, BROKEN};
 use super::sql::ObjectSql;
+use super::{crash, front};
 use crate::engine::{ConnId, Engine, Input, Limits, Links, Origin, Output, conn_of};
 use crate::front::routes::{INTERNAL_CONTROL, Route, Socket, VERIFIED_AUTH_HEADER};
 
@@ -46,6 +46,7 @@ struct Memory {
 
 impl DurableObject for Namespace {
     fn new(state: State, env: Env) -> Self {
+        crash::arm(&env);
         if let Err(error) = js::answer_automatically(&state, PING, PONG) {
             worker::console_error!("auto-response: {error}");
         }
@@ -142,10 +143,14 @@ impl Object {
             Input::Closed { conn, .. } => Some(conn),
             _ => None,
         };
+        let turn = crash::Turn::of(&input);
+        turn.point("before-handling");
         engine.handle(js::now_ms(), &LinkStates { state: &self.state, sockets }, input);
+        turn.point("after-handling");
         while let Some(output) = engine.poll() {
             self.carry_out(sockets, output);
         }
+        turn.point("after-sending-for");
         if let Some(socket) = ended.and_then(|conn| sockets.remove(&conn)) {
             known.remove(&socket);
         }
