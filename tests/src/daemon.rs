@@ -17,12 +17,14 @@ pub struct DaemonOptions {
     pub notify_delay_secs: u32,
     /// Further lines of its settings file.
     pub settings: String,
+    /// How much faster than the wall's its protocol clock runs.
+    pub speed: u32,
 }
 
 impl Default for DaemonOptions {
     /// No confirmation and no delay.
     fn default() -> Self {
-        Self { confirm: false, notify_delay_secs: 0, settings: String::new() }
+        Self { confirm: false, notify_delay_secs: 0, settings: String::new(), speed: 1 }
     }
 }
 
@@ -33,14 +35,16 @@ pub struct Daemon {
     process: Option<Process>,
     /// What earlier lives of it logged.
     past: String,
+    /// How much faster than the wall's its protocol clock runs.
+    speed: u32,
 }
 
 impl Daemon {
     /// Its folders and its settings, without starting it.
     pub fn prepare(relay_url: &str, options: &DaemonOptions) -> Self {
         let folder = tempfile::Builder::new().prefix("skald-daemon-").tempdir().expect("a temporary folder");
-        let daemon = Self { folder, process: None, past: String::new() };
-        let DaemonOptions { confirm, notify_delay_secs, settings } = options;
+        let daemon = Self { folder, process: None, past: String::new(), speed: options.speed };
+        let DaemonOptions { confirm, notify_delay_secs, settings, .. } = options;
         let config = format!(
             "relay_url = {relay_url:?}\nrequire_device_confirmation = {confirm}\nnotify_delay_secs = {notify_delay_secs}\n{settings}"
         );
@@ -63,6 +67,15 @@ impl Daemon {
         self.control().await;
     }
 
+    /// The same, to kill itself at this point (`POINT` or `POINT:N`).
+    pub async fn start_again_to_die_at(&mut self, point: &str) {
+        let mut command = self.command();
+        command.env("SKALD_CRASH_AT", point);
+        let process = Process::spawn("skald-agentd", command);
+        process.wrote_or_ended(Stream::Err, 0, "ready").await;
+        self.process = Some(process);
+    }
+
     /// Starts another process on the same folders and waits for nothing.
     pub fn spawn(&self) -> Process {
         Process::spawn("skald-agentd", self.command())
@@ -76,6 +89,7 @@ impl Daemon {
             .arg(self.config())
             .env("SKALD_AGENTD_DIR", self.sockets())
             .env("SKALD_AGENTD_STATE_DIR", self.state())
+            .env("SKALD_CLOCK_SPEED", self.speed.to_string())
             .env("HOME", self.folder.path());
         command
     }
@@ -84,6 +98,12 @@ impl Daemon {
     pub async fn kill(&mut self) {
         self.process().kill();
         self.end().await;
+    }
+
+    /// Buries it after it has died at the point that it was told.
+    pub async fn died(&mut self) {
+        let finished = self.end().await;
+        assert!(finished.was_killed(), "the daemon ended otherwise: {finished}");
     }
 
     /// SIGTERM; it must end by itself, and well.

@@ -38,3 +38,23 @@ pub fn containing(folder: &Path, text: &str) -> Vec<PathBuf> {
 pub fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode() & 0o777
 }
+
+/// Copies the files of a folder whose names are chosen; the other folder is made if need be.
+pub(crate) fn copy_files(from: &Path, to: &Path, which: &dyn Fn(&str) -> bool) {
+    fs::create_dir_all(to).expect("a folder");
+    for name in names(from).into_iter().filter(|name| which(name)) {
+        fs::copy(from.join(&name), to.join(&name)).expect("the file can be copied");
+    }
+}
+
+/// Deletes the files of a folder whose names are chosen.
+pub(crate) fn delete_files(folder: &Path, which: &dyn Fn(&str) -> bool) {
+    for name in names(folder).into_iter().filter(|name| which(name)) {
+        fs::remove_file(folder.join(name)).expect("the file can be deleted");
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder can be read");
+    entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name")).collect()
+}

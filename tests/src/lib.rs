@@ -5,6 +5,8 @@
 //! * [`Host`], [`Control`]: JSON-RPC clients of the daemon's two sockets.
 //! * [`RawPhone`], [`RawSocket`]: a phone that says what no honest phone would, and a socket that sends any bytes.
 //! * [`OldRelay`]: a proxy that makes the relay look like one without our features.
+//! * [`Tap`]: a proxy that notes what is sealed, and falls silent when told.
+//! * [`Parties`]: all of them, dying and coming back while items are answered.
 //!
 //! | variable | |
 //! |---|---|
@@ -17,8 +19,10 @@
 
 mod build;
 mod daemon;
+mod dice;
 mod files;
 mod old_relay;
+mod parties;
 mod phone;
 mod process;
 mod raw;
@@ -26,14 +30,18 @@ mod relay;
 mod rpc;
 mod skaldctl;
 mod sockets;
+mod tap;
+mod test_host;
 mod world;
 
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use daemon::{Daemon, DaemonOptions};
+pub use dice::Dice;
 pub use files::{containing, mode, read_all};
 pub use old_relay::OldRelay;
+pub use parties::{Blow, Kind, Parties, Victim};
 pub use phone::Phone;
 pub use process::{Finished, Process, Stream, command};
 pub use raw::{RawPhone, RawSocket};
@@ -41,6 +49,8 @@ pub use relay::Relay;
 pub use rpc::{Rpc, RpcFailure};
 pub use skaldctl::Skaldctl;
 pub use sockets::{Call, Control, Host};
+pub use tap::{From, Moment, Nonces, Sprung, Tap, Then, What};
+pub use test_host::{Noted, TestHost};
 pub use world::World;
 
 /// How long a test waits for anything: far longer than it takes on a busy machine, so that only what never comes fails.

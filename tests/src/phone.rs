@@ -13,13 +13,21 @@ use crate::process::{Finished, Process, command};
 pub struct Phone {
     folder: TempDir,
     name: String,
+    /// How much faster than the wall's its protocol clock runs.
+    speed: u32,
 }
 
 impl Phone {
     /// A phone that is not paired.
     pub fn new(name: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("skald-phone-").tempdir().expect("a temporary folder");
-        Self { folder, name: name.to_owned() }
+        Self { folder, name: name.to_owned(), speed: 1 }
+    }
+
+    /// With a protocol clock that runs so much faster than the wall's.
+    #[must_use]
+    pub fn at_speed(self, speed: u32) -> Self {
+        Self { speed, ..self }
     }
 
     /// The name it gives itself when it pairs.
@@ -29,10 +37,17 @@ impl Phone {
 
     /// Starts a command.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Process {
+        self.start_to_die_at("", arguments)
+    }
+
+    /// Starts a command that is to kill itself at this point (`POINT` or `POINT:N`).
+    pub fn start_to_die_at<S: AsRef<OsStr>>(&self, point: &str, arguments: &[S]) -> Process {
         let mut phone = command(program("skald-phone"));
         phone
             .args(arguments)
             .env("SKALD_PHONE_DIR", self.state())
+            .env("SKALD_CRASH_AT", point)
+            .env("SKALD_CLOCK_SPEED", self.speed.to_string())
             .env("HOME", self.folder.path())
             .env("XDG_STATE_HOME", self.folder.path().join("xdg"));
         Process::spawn(&format!("skald-phone of {}", self.name), phone)

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -56,6 +56,11 @@ pub struct Finished {
 }
 
 impl Finished {
+    /// Whether SIGKILL ended it.
+    pub fn was_killed(&self) -> bool {
+        self.status.signal() == Some(Signal::KILL.as_raw())
+    }
+
     /// The exit code; panics if a signal ended it.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("ended by a signal: {self}"))
@@ -134,6 +139,12 @@ impl Process {
         stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).expect("the process reads its input");
     }
 
+    /// The same, unless it has died.
+    pub fn write_if_alive(&mut self, text: &str) {
+        let stdin = self.stdin.as_mut().expect("standard input was closed before");
+        let _ = stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush());
+    }
+
     /// Ends its standard input.
     pub fn close_stdin(&mut self) {
         self.stdin = None;
@@ -164,6 +175,19 @@ impl Process {
         let seen = within(&what, transcript.wait_for(|t| written(t).is_some() || t.status.is_some())).await;
         let seen = seen.expect("the transcript ends with a status");
         written(&seen).map(|at| seen.get(stream)[at..].to_owned())
+    }
+
+    /// Waits, as long as it takes, until it has written `text`, or for ever if it ends before. Cancel safe.
+    pub(crate) async fn writes(&self, stream: Stream, text: &str) {
+        if self.transcript.clone().wait_for(|t| t.get(stream).contains(text)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits, as long as it takes, until it has ended. Cancel safe.
+    pub async fn ends(&self) {
+        // The transcript ends with a status.
+        let _ = self.transcript.clone().wait_for(|t| t.status.is_some()).await;
     }
 
     /// Waits until it has ended.

@@ -1,7 +1,7 @@
 //! The relay: one of our own on the real runtime, or the one that `RELAY_URL` names.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -22,7 +22,17 @@ struct Local {
     /// Holds the data folder, and what the script leaves behind when it is killed.
     home: TempDir,
     vars: Vec<String>,
+    build: Build,
     process: Process,
+}
+
+/// Which of the relay's two builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Build {
+    /// The one that is deployed.
+    Plain,
+    /// The one whose objects forget their memory between any two events, and die where a test says.
+    Forgetful,
 }
 
 impl Relay {
@@ -43,10 +53,20 @@ impl Relay {
 
     /// A relay of this test alone, which it may stop; `vars` as `NAME=VALUE`. Ask [`Self::controllable`] before.
     pub async fn own(vars: &[&str]) -> Self {
+        Self::build(Build::Plain, vars).await
+    }
+
+    /// The same, of the build whose objects forget all memory between any two events, and which can be told where to
+    /// [die](Self::start_again_to_die_at).
+    pub async fn forgetful(vars: &[&str]) -> Self {
+        Self::build(Build::Forgetful, vars).await
+    }
+
+    async fn build(build: Build, vars: &[&str]) -> Self {
         let home = tempfile::Builder::new().prefix("skald-relay-").tempdir().expect("a temporary folder");
         let vars: Vec<String> = vars.iter().map(|&var| var.to_owned()).collect();
-        let (process, port) = serve(0, home.path(), &vars).await;
-        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(Local { port, home, vars, process }) }
+        let (process, port) = serve(0, home.path(), build, &vars).await;
+        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(Local { port, home, vars, build, process }) }
     }
 
     /// Whether tests have relays of their own; if not, says that the calling test is skipped.
@@ -99,8 +119,24 @@ impl Relay {
 
     /// Starts it again on the same port and folder after [`Self::kill`] or [`Self::stop`].
     pub async fn start_again(&mut self) {
+        self.serve_again(None).await;
+    }
+
+    /// The same, to stand still at this point (`POINT` or `POINT:N`) until it is killed.
+    pub async fn start_again_to_die_at(&mut self, point: &str) {
+        self.serve_again(Some(format!("RELAY_CRASH_AT={point}"))).await;
+    }
+
+    async fn serve_again(&mut self, further: Option<String>) {
         let local = self.local.as_mut().expect("a relay of our own");
-        (local.process, _) = serve(local.port, local.home.path(), &local.vars).await;
+        assert!(further.is_none() || local.build == Build::Forgetful, "the plain build has no points to die at");
+        let vars: Vec<String> = local.vars.iter().cloned().chain(further).collect();
+        (local.process, _) = serve(local.port, local.home.path(), local.build, &vars).await;
+    }
+
+    /// Waits, as long as it takes, until it stands still at the point where it is to die. Cancel safe.
+    pub async fn stands_still(&self) {
+        self.local().process.writes(Stream::Out, "crash point ").await;
     }
 
     fn local(&self) -> &Local {
@@ -111,8 +147,11 @@ impl Relay {
 /// The data folder's name.
 const DATA: &str = "data";
 
-async fn serve(port: u16, home: &Path, vars: &[String]) -> (Process, u16) {
+async fn serve(port: u16, home: &Path, build: Build, vars: &[String]) -> (Process, u16) {
     let mut relay = command(root().join("scripts/relay"));
+    if build == Build::Forgetful {
+        relay.arg("--build").arg(build_forgetful());
+    }
     relay.args(["--port", &port.to_string(), "--data"]).arg(home.join(DATA)).env("TMPDIR", home);
     for var in vars {
         relay.args(["--var", var]);
@@ -127,4 +166,16 @@ async fn serve(port: u16, home: &Path, vars: &[String]) -> (Process, u16) {
     let line = process.wrote_after(Stream::Out, 0, "listening on http://").await;
     let port = line.lines().next().and_then(|line| line.rsplit(':').next()).and_then(|port| port.parse().ok());
     (process, port.expect("the relay says its port"))
+}
+
+/// The folder of the forgetful build, which is made if it is missing or older than its sources.
+fn build_forgetful() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let script = root().join("scripts/build-relay");
+        let output = std::process::Command::new(script).arg("--debug-eviction").output().expect("the script starts");
+        assert!(output.status.success(), "the relay does not build: {}", String::from_utf8_lossy(&output.stderr));
+        root().join("relay-worker/build-evict")
+    };
+    FOLDER.get_or_init(build).clone()
 }

@@ -3,35 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skald_tests::{DaemonOptions, Finished, Host, Phone, Relay, Stream, World};
+use skald_tests::{DaemonOptions, Dice, Finished, Host, Phone, Relay, Stream, World};
 
 const ROUNDS: u64 = 8;
-
-/// Chooses what happens, the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    /// From `SKALD_TEST_SEED`, or random; printed when the test fails.
-    fn thrown() -> Self {
-        let seed = std::env::var("SKALD_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(|| u64::from_le_bytes(skald_tests::random()));
-        eprintln!("SKALD_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn coin(&mut self) -> bool {
-        self.below(2) == 0
-    }
-}
 
 /// A phone that always gives the same answer.
 struct Voter {
