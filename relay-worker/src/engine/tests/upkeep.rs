@@ -91,6 +91,17 @@ fn an_alarm_that_never_came_is_made_up_for_by_whatever_comes() {
 }
 
 #[test]
+fn an_alarm_that_a_panic_swallowed_is_set_again_when_the_agent_returns() {
+    let mut world = World::new();
+    let agent = world.agent(&[1]);
+    world.say(agent, device(1), "x");
+    let due = world.alarm.take();
+    assert_eq!(due, Some(START + DAY));
+    world.modern_agent(&[1]);
+    assert_eq!(world.alarm, due);
+}
+
+#[test]
 fn a_wake_in_an_object_without_namespace_does_nothing() {
     let mut world = World::new();
     world.step(Input::Wake);
