@@ -93,7 +93,10 @@ fn forgeries() -> Vec<(&'static str, Vec<u8>)> {
     // As `relay_restore` reads them: fields of a record, and columns of a row.
     let member = [0, 1, 0, 1, 4, 4, 0, 1, 5, 0, 1, 6, 1, 3, 6, 0, 7, 0, 3, 5, 1];
     let row = [1, 2, 65, 66, 67, 68, 69, 70, 71, 1, 6, 1, 7, 1, 7, 0, 0, 3, 3, 2, 0, 12];
+    // A connection that was opened at the end of time.
+    let late = [&[0, 0, 9, 1, 3, 1, 0][..], &[255; 8], &[2, 0, 1, 3, 0, 1, 3, 13, 0, 3, 13, 1]].concat();
     vec![
+        ("late", late),
         ("attachment", [&member[..], &[3, 14, 10, 99], &[3, 6, 4, 2, 0]].concat()),
         ("row", [&row[..], b"nonce nonce!", &[2, 0, 3, b'a', b'b', b'c'], &[4, 1, 1, 0, 7, 2]].concat()),
     ]
@@ -218,7 +221,10 @@ fn code() -> String {
 fn requests() -> Vec<(&'static str, String, String)> {
     let namespace = Identity::new(&Seed::new([1; 32])).namespace_id();
     let host = format!("{}.relay.example", namespace.to_base32());
+    // Spare bits of the last digit that are not zero: no second spelling.
+    let spare = host.replacen("q.relay", "r.relay", 1);
     vec![
+        ("spare", spare, "/v1/ws".into()),
         ("front", "relay.example".into(), "/v1/ws".into()),
         ("path", "relay.example".into(), format!("/ns/{namespace}/v1/pipe")),
         ("host", host, "/v1/ws".into()),
