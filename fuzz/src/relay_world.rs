@@ -215,6 +215,8 @@ impl World {
             Output::Fault { error } => {
                 assert!(self.failing || self.oracle == Oracle::Forged, "storage failed by itself: {error}");
                 self.failing = false;
+                // The agent may have been let in and not told so.
+                self.founded = true;
             }
         }
     }
