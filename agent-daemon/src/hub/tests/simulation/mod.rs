@@ -5,8 +5,8 @@
 //! a power cut, a lost database. After each step the [`oracle`] checks its rules; at the end everything heals, and then
 //! nothing may be missing anywhere ([`calm`]). A failing history is printed short, to be pasted into a test.
 //!
-//! `SKALD_SIM_STEPS` runs so many steps instead of the suite's, `SKALD_SIM_SEED` begins with another seed, and
-//! `SKALD_SIM_SHRINK` is how many shorter histories are tried at most.
+//! `SIMULATION_STEPS` runs so many steps instead of the suite's, `SIMULATION_SEED` begins with another seed, and
+//! `SIMULATION_SHRINK` is how many shorter histories are tried at most.
 
 mod acts;
 mod calm;
@@ -85,7 +85,7 @@ fn run(steps: &[Step], seed: u64, disk: Disk) -> Result<(), Broken> {
 fn check(steps: Vec<Step>, seed: u64) {
     let Err(Broken { what, rule }) = run(&steps, seed, Disk::model()) else { return };
     let same = |steps: &[Step]| run(steps, seed, Disk::model()).is_err_and(|broken| broken.rule == rule);
-    let tries = variable("SKALD_SIM_SHRINK").unwrap_or(600);
+    let tries = variable("SIMULATION_SHRINK").unwrap_or(600);
     let short = history::shrink(steps, tries, same);
     let last = run(&short, seed, Disk::model()).unwrap_err().what;
     let (count, steps) = (short.len(), history::print(&short));
@@ -99,8 +99,8 @@ fn variable(name: &str) -> Option<u64> {
 /// One of so many parts of the suite, each of which runs in a thread of its own.
 fn part(number: u64, of: u64) {
     let length = u64::try_from(LENGTH).unwrap();
-    let histories = variable("SKALD_SIM_STEPS").unwrap_or(STEPS).div_ceil(length);
-    let first = variable("SKALD_SIM_SEED").unwrap_or(1);
+    let histories = variable("SIMULATION_STEPS").unwrap_or(STEPS).div_ceil(length);
+    let first = variable("SIMULATION_SEED").unwrap_or(1);
     for seed in (first..first + histories).filter(|seed| seed % of == number) {
         check(history::generate(seed, LENGTH), seed);
     }
