@@ -200,6 +200,13 @@ impl Connection {
             self.session = session;
             self.deadline = None;
         }
+        // What the hub called the host with before it answered goes out before the answer: a host that gives a request_id
+        // to something new must not take an answer to the old one for an answer to that.
+        while let Session::Host(session) = &mut self.session
+            && let Ok(call) = session.calls.try_recv()
+        {
+            self.ask_host(Some(call));
+        }
         // A notification is never answered, not even with an error.
         let Some(id) = id else { return };
         let line = match reply {

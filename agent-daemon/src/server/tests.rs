@@ -297,6 +297,23 @@ async fn a_line_over_the_limit_is_answered_and_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn what_a_host_is_called_with_before_it_is_answered_comes_before_the_answer() {
+    let mut server = Fixture::start().await;
+    let (mut host, calls) = server.host().await;
+    for id in 1..=30 {
+        host.send(&call(id, "inbox.requested", json!({"kind": "approval", "item": {"request_id": 1}}))).await;
+        let Command::InboxRequested(_, _, _, reply) = server.command().await else { panic!("no item") };
+        // Both are there when the connection looks.
+        calls.try_send(HostCall { id: CallId(id), request: HostRequest::Ping }).unwrap();
+        reply.send(Ok(())).unwrap();
+        assert_eq!(host.receive().await["method"], "ping");
+        assert_eq!(host.receive().await["id"], id);
+        host.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}})).await;
+        let Command::CallDone(..) = server.command().await else { panic!("no outcome") };
+    }
+}
+
+#[tokio::test]
 async fn the_daemon_calls_a_host_while_it_serves_a_call_of_it() {
     let mut server = Fixture::start().await;
     let (mut host, calls) = server.host().await;
