@@ -117,6 +117,8 @@ impl Store {
         match saved {
             // What was deleted since the older copy was made stays deleted: the backup is the newer list.
             Some(saved) if origin == Origin::Lost || older => store.load_backup(&saved)?,
+            // A start that changes nothing waits for no disk here.
+            _ if read::origin(&store.db)? == origin => {}
             _ => store.set_origin(origin)?,
         }
         store.save_backup();

@@ -62,6 +62,17 @@ fn answerer() -> Answerer {
 }
 
 #[test]
+fn opening_what_is_in_order_writes_nothing_into_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()).unwrap());
+    for new_identity in [true, false] {
+        let opened = Store::open(folder.path(), namespace(), new_identity, NOW).unwrap();
+        assert_eq!(opened.store.db.total_changes(), 0);
+        assert_eq!(opened.durable.origin, Origin::Normal);
+    }
+}
+
+#[test]
 fn everything_that_is_written_is_read_back_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path()).unwrap().store;
