@@ -124,8 +124,15 @@ impl Far {
         // A seed without a database is a lost table, which its owner has to confirm.
         let handle = far.handle();
         far.during(async move { handle.clear_devices().await }).await.unwrap();
-        let handle = far.handle();
-        far.during(async move { handle.pairing_start(None).await }).await.unwrap();
+        loop {
+            let handle = far.handle();
+            match far.during(async move { handle.pairing_start(None).await }).await {
+                Ok(_) => break,
+                // The daemon has not read yet that it is let in; then it asks who is there.
+                Err(ApiError::RelayUnreachable(_)) => far.turn().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
         let (key, x25519, platform) = (far.phone.key, far.phone.x25519, far.phone.platform);
         assert!(far.relay.pair(key, x25519, platform));
         far.phone.awake = true;
