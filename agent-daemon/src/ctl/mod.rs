@@ -5,7 +5,7 @@
 //! * one module per group of commands; `output` for what they print.
 //!
 //! Exit codes: 0 done, approved or answered; 1 rejected or declined; 2 trouble, told in one line with the remedy; 3 timed
-//! out; 130 interrupted.
+//! out; 130 interrupted. A reader that goes away, as `head` does, is trouble that nobody needs to be told of.
 
 mod answer;
 mod args;
@@ -29,6 +29,7 @@ use args::{Cli, Command};
 use client::{Client, ClientError};
 use output::Output;
 
+use crate::process::keep_memory_private;
 use crate::server::Socket;
 
 /// How a command ended.
@@ -88,20 +89,34 @@ pub enum Failure {
     Unusable(String),
 }
 
+impl Failure {
+    /// Whoever read our output has gone.
+    fn is_lost_reader(&self) -> bool {
+        matches!(self, Self::Terminal { error, .. } if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
 /// Runs `skaldctl` with the process's arguments.
 pub fn main() -> ExitCode {
+    // Answers pass through here, and so do pairing codes.
+    if let Err(error) = keep_memory_private() {
+        output::note(&format!("skaldctl: cannot protect the process's memory: {error}"));
+        return Exit::Trouble.into();
+    }
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("skaldctl: cannot start: {error}");
+            output::note(&format!("skaldctl: cannot start: {error}"));
             return Exit::Trouble.into();
         }
     };
     let exit = match runtime.block_on(run(cli)) {
         Ok(exit) => exit,
         Err(failure) => {
-            eprintln!("skaldctl: {failure}");
+            if !failure.is_lost_reader() {
+                output::note(&format!("skaldctl: {failure}"));
+            }
             Exit::Trouble
         }
     };

@@ -85,6 +85,10 @@ impl CliError {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Err(error) = forbid_core_dumps() {
+        eprintln!("skald-phone: cannot protect the process's memory: {error}");
+        return ExitCode::from(Exit::Trouble as u8);
+    }
     let output = Output::new(cli.global.json);
     let exit = run(cli, output).unwrap_or_else(|error| {
         let exit = error.exit();
@@ -94,6 +98,16 @@ pub fn main() -> ExitCode {
         exit
     });
     ExitCode::from(exit as u8)
+}
+
+/// The memory holds the phone's seed and whatever a person types; nobody of the same user may look into it either.
+fn forbid_core_dumps() -> std::io::Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // Also where core dumps are piped to a program, which ignores the limit.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
 }
 
 #[derive(Serialize)]
