@@ -301,7 +301,8 @@ fn log(event: &Event) {
         Event::DeviceAuthorized { pubkey } => tracing::info!(device = %pubkey.short(), "device authorized"),
         Event::DeviceRevoked { pubkey } => tracing::info!(device = %pubkey.short(), "device revoked, rejected or gone"),
         Event::PairingChanged { state, .. } => tracing::info!(?state, "pairing window"),
-        Event::DeviceOnline { .. }
+        Event::DeviceChanged { .. }
+        | Event::DeviceOnline { .. }
         | Event::DeviceOffline { .. }
         | Event::InboxChanged { .. }
         | Event::InboxAnswered { .. } => {}

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::output::{now, safe, span};
+use super::output::{ago, now, safe, span};
 use super::{Exit, Failure, Session};
 use crate::rpc::parse_params;
 
@@ -18,6 +18,7 @@ struct Status {
     pending: Pending,
     hosts: Vec<Host>,
     last_error: Option<String>,
+    last_error_at: Option<u64>,
     #[serde(default)]
     notices: Vec<String>,
 }
@@ -61,8 +62,7 @@ pub(super) async fn run(session: &Session) -> Result<Exit, Failure> {
 }
 
 fn show(status: &Status, now: u64) -> String {
-    let Status { version, pid, uptime_secs, namespace_id, relay, devices, pending, hosts, last_error, notices } =
-        status;
+    let Status { version, pid, uptime_secs, namespace_id, relay, devices, pending, hosts, notices, .. } = status;
     let hosts: Vec<String> = hosts.iter().map(|host| safe(&format!("{} {}", host.name, host.version))).collect();
     let mut lines = vec![
         format!("daemon     {}, pid {pid}, up {}", safe(version), span(*uptime_secs)),
@@ -80,7 +80,10 @@ fn show(status: &Status, now: u64) -> String {
         ),
         format!("hosts      {}", if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") }),
     ];
-    lines.extend(last_error.iter().map(|error| format!("last error {}", safe(error))));
+    if let Some(error) = &status.last_error {
+        let when = status.last_error_at.map(|at| format!(" ({})", ago(at, now))).unwrap_or_default();
+        lines.push(format!("last error {}{when}", safe(error)));
+    }
     lines.extend(notices.iter().map(|notice| format!("note       {}", safe(notice))));
     lines.join("\n")
 }
@@ -108,7 +111,7 @@ mod tests {
             "version": "1", "pid": 7, "uptime_secs": 180, "namespace_id": "ab", "relay": relay,
             "devices": {"authorized": 2, "pending": 1, "online": 0},
             "pending": {"approvals": 1, "clarifications": 2, "elicitations": 0},
-            "hosts": [{"name": "skald", "version": "2\u{1b}[31m"}], "last_error": "no", "notices": ["look"],
+            "hosts": [{"name": "skald", "version": "2\u{1b}[31m"}], "last_error": "no", "last_error_at": 60_000, "notices": ["look"],
         }))
         .unwrap()
     }
@@ -123,7 +126,7 @@ namespace  ab
 devices    2 authorized (0 online), 1 waiting
 pending    1 approval, 2 questions, 0 prompts
 hosts      skald 2\\u001b[31m
-last error no
+last error no (2 min ago)
 note       look";
         assert_eq!(show(&status(&relay), 180_000), expected);
         let idle = json!({"url": "", "connected": false, "since": 0, "last_error": null});

@@ -18,6 +18,7 @@ use super::durable::{AnswerRow, Answerer, Write};
 use super::events::Event;
 use super::hosts::{Call, Held};
 use super::items::{Item, ItemId, Kind};
+use super::trouble::Cause;
 use super::{Ctx, Hub, Now};
 
 /// An answer older than this is not acted on, and one that its host has not taken for so long is dropped; milliseconds.
@@ -97,9 +98,13 @@ impl Hub {
                 let name = self.devices.get(&from).map(super::devices::Device::name).unwrap_or_default();
                 let by = Answerer { device: from, name, payload_id: payload.to_owned(), at: ctx.now.unix };
                 self.take_answer(ctx, item, by, content);
+                self.went_well(Cause::Age);
                 Outcome::Accepted
             }
-            Verdict::Void(outcome) => outcome,
+            Verdict::Void(outcome) => {
+                self.note_age(ctx.now, from, ts, outcome);
+                outcome
+            }
             Verdict::Malformed(why) => {
                 tracing::warn!(device = %from.short(), why, "answer dropped");
                 return self.send_live(ctx, from, true);
@@ -109,6 +114,18 @@ impl Hub {
             device.remember(payload, Some(outcome));
         }
         self.tell_outcome(ctx, from, payload, item, outcome);
+    }
+
+    /// An answer that seems old was given just now if one of the two clocks is wrong; only a person can tell.
+    fn note_age(&mut self, now: Now, from: Ed25519Public, ts: u64, outcome: Outcome) {
+        let age = now.unix.saturating_sub(ts);
+        if outcome == Outcome::Expired && age > MAX_AGE_MS {
+            let (name, hours) = (self.device_words(&from), age / 3_600_000);
+            let what = format!(
+                "{name} gave an answer {hours} hours ago, too long to act on it; if not, set the clock here or there"
+            );
+            self.went_wrong(Cause::Age, what, now);
+        }
     }
 
     /// The same payload again, under a new counter: the device has not heard what became of it.
@@ -246,11 +263,13 @@ impl Hub {
                     self.decide(item, by);
                 }
                 self.remove_item(item);
+                self.went_well(Cause::Host);
             }
             CallOutcome::Failed(code) => {
                 answer.not_before = ctx.now.mono + (RETRY_MS << answer.refusals.min(16)).min(LONGEST_RETRY_MS);
                 answer.refusals += 1;
-                self.last_error = Some(format!("a host answered inbox.resolve with error {code}: it is asked again"));
+                let what = format!("a host answered inbox.resolve with error {code}: it is asked again");
+                self.went_wrong(Cause::Host, what, ctx.now);
             }
             CallOutcome::Pong => {}
         }

@@ -16,6 +16,7 @@ use super::api::{ApiError, Applied, DeviceCounts, DeviceEntry, DeviceState, Resp
 use super::durable::{Backup, DeviceRow, Durable, Origin, Write};
 use super::effects::{Effect, RelayOrder};
 use super::events::Event;
+use super::trouble::Cause;
 use super::{Ctx, Hub, Now, text};
 
 /// How long a command waits for the relay to take a new list.
@@ -189,8 +190,9 @@ impl Hub {
     }
 
     /// The relay's engine cannot agree on a key with this device: it can never be written to.
-    pub(super) fn partner_refused(&mut self, key: Ed25519Public) {
-        self.last_error = Some(format!("device {} has an unusable key and was removed", key.short()));
+    pub(super) fn partner_refused(&mut self, key: Ed25519Public, now: Now) {
+        let what = format!("device {} has an unusable key and was removed", key.short());
+        self.went_wrong(Cause::Device, what, now);
         self.remove_device(key);
     }
 
@@ -218,10 +220,13 @@ impl Hub {
             app_version: optional(&info.app_version),
             device_name: optional(&info.device_name),
         };
-        if let Some(device) = self.devices.get_mut(&from) {
+        if let Some(device) = self.devices.get_mut(&from)
+            && device.row.info.as_ref() != Some(&info)
+        {
             device.row.info = Some(info);
             let row = device.row.clone();
             self.write(Write::PutDevice(row));
+            self.emit(Event::DeviceChanged { pubkey: from });
         }
     }
 

@@ -43,6 +43,12 @@ pub enum Event {
         /// Its signing key.
         pubkey: Ed25519Public,
     },
+    /// A device says something else of itself than before: its name, or what it runs.
+    #[serde(rename = "device.changed")]
+    DeviceChanged {
+        /// Its signing key.
+        pubkey: Ed25519Public,
+    },
     /// A device was revoked, rejected, or left.
     #[serde(rename = "device.revoked")]
     DeviceRevoked {

@@ -14,6 +14,7 @@
 mod answers;
 pub mod api;
 mod canonical;
+mod clock;
 mod devices;
 pub(crate) mod durable;
 pub(crate) mod effects;
@@ -25,6 +26,7 @@ mod pushes;
 mod relay;
 mod snapshots;
 pub(crate) mod text;
+mod trouble;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,8 @@ use skald_common::peer::Millis;
 
 use answers::Answers;
 use api::{ApiError, Applied, Command, InboxEntry, PendingCounts, Responder, SessionId, Settings, Status};
+use clock::Heard;
+pub(crate) use clock::Now;
 use devices::Devices;
 use durable::{Backup, Durable, Write};
 use effects::{Effect, Reply, Step};
@@ -46,30 +50,7 @@ use pairing::Pairing;
 use pushes::Pushes;
 use relay::Relay;
 pub(crate) use relay::{Failure, RelayInput};
-
-/// When this version was made, Unix milliseconds: a clock that shows less is wrong, and nothing is dropped by it.
-const BUILD_DATE: u64 = 1_796_000_000_000;
-
-/// The time, on both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Now {
-    /// Monotonic: for everything that waits.
-    pub(crate) mono: Millis,
-    /// Unix milliseconds: for everything that is written down or comes from others.
-    pub(crate) unix: u64,
-}
-
-impl Now {
-    /// Whether the wall clock can be right.
-    pub(crate) const fn is_trusted(self) -> bool {
-        self.unix >= BUILD_DATE
-    }
-
-    /// When the wall clock will show `unix`, on the monotonic clock.
-    const fn mono_at(self, unix: u64) -> Millis {
-        self.mono + unix.saturating_sub(self.unix)
-    }
-}
+use trouble::{Cause, Trouble};
 
 /// What a call to the hub brings with it.
 pub(crate) struct Ctx<'a> {
@@ -125,14 +106,16 @@ pub(crate) struct Hub {
     pairing: Pairing,
     pushes: Pushes,
     relay: Relay,
-    /// What went wrong last that a person should know of.
-    last_error: Option<String>,
+    heard: Option<Heard>,
+    last_error: Option<Trouble>,
     /// What a person should know of since the start.
     notices: Vec<String>,
     /// Rises whenever the set of pending items changes.
     revision: u64,
     told_revision: u64,
     step: Step,
+    /// The last step had writes: unless [`Hub::reload`] comes next, they are on the disk.
+    wrote: bool,
 }
 
 impl Hub {
@@ -141,6 +124,7 @@ impl Hub {
         let mut hub = Self {
             names,
             relay: Relay::new(now),
+            heard: None,
             settings,
             hosts: Hosts::default(),
             items: Vec::new(),
@@ -153,6 +137,7 @@ impl Hub {
             revision: 0,
             told_revision: 0,
             step: Step::default(),
+            wrote: false,
         };
         hub.load(durable, now);
         if hub.items.iter().any(|held| held.row.item.kind == Kind::Elicitation) {
@@ -171,6 +156,9 @@ impl Hub {
     /// Takes one input.
     pub(crate) fn handle(&mut self, ctx: &mut Ctx<'_>, input: Input) -> Step {
         self.answers_settled();
+        if std::mem::take(&mut self.wrote) {
+            self.went_well(Cause::Storage);
+        }
         match input {
             Input::Command(command) => self.command(ctx, command),
             Input::Restore(backup, reply) => self.restore_devices(ctx, backup, reply),
@@ -190,6 +178,7 @@ impl Hub {
             self.devices_deadline(now),
             self.pairing_deadline(now),
             self.pushes_deadline(now),
+            self.date_deadline(now),
         ]
         .into_iter()
         .flatten()
@@ -212,7 +201,8 @@ impl Hub {
     /// fits.
     pub(crate) fn reload(&mut self, durable: Durable, why: &str, now: Now) {
         self.load(durable, now);
-        self.last_error = Some(format!("the state could not be stored: {why}"));
+        self.wrote = false;
+        self.went_wrong(Cause::Storage, format!("the state could not be stored: {why}"), now);
         let error = ApiError::Storage(why.to_owned());
         self.fail_waiters(&error);
         self.realign_soon(now);
@@ -247,6 +237,7 @@ impl Hub {
             let pending = self.pending().count();
             self.emit(Event::InboxChanged { pending });
         }
+        self.wrote = !self.step.writes.is_empty();
         std::mem::take(&mut self.step)
     }
 
@@ -351,7 +342,8 @@ impl Hub {
                 elicitations: count(Kind::Elicitation),
             },
             hosts: self.hosts.status(),
-            last_error: self.last_error.clone(),
+            last_error: self.last_error.as_ref().map(|error| error.what.clone()),
+            last_error_at: self.last_error.as_ref().map(|error| error.at),
             notices: self.all_notices(now),
         }
     }
@@ -368,7 +360,9 @@ impl Hub {
         }
         if !now.is_trusted() {
             notices.push(
-                "this machine's clock is behind the date of this version: the age of answers is not checked".into(),
+                "this machine's clock is behind the date of this version: set it; until a phone has told the time, phones \
+                 are sent nothing, and the age of answers is not checked"
+                    .into(),
             );
         }
         notices

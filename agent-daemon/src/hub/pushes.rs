@@ -168,7 +168,7 @@ impl Hub {
 
     /// Sends whatever is owed and may go now.
     pub(super) fn flush(&mut self, ctx: &mut Ctx<'_>) {
-        if !self.relay.is_connected() {
+        if !self.relay.is_connected() || self.date(ctx.now).is_none() {
             return;
         }
         for key in self.devices.authorized_keys() {
@@ -222,7 +222,7 @@ impl Hub {
     }
 
     fn snapshot(&self, ctx: &mut Ctx<'_>, key: &Ed25519Public, form: Form) -> Snapshot {
-        let envelope = Envelope { id: ctx.uuid(), ts: ctx.now.unix };
+        let envelope = Envelope { id: ctx.uuid(), ts: self.date(ctx.now).unwrap_or(ctx.now.unix) };
         let items: Vec<_> = self.pending().map(|held| &held.row.item).collect();
         let compression =
             self.devices.get(key).map_or(skald_common::framing::Compression::Off, super::devices::Device::compression);
@@ -282,7 +282,7 @@ impl Hub {
     }
 
     fn queue_text(&mut self, ctx: &mut Ctx<'_>, to: Ed25519Public, content: ToDevice, quiet: bool) {
-        let json = Payload { id: ctx.uuid(), ts: ctx.now.unix, content }.to_json();
+        let json = Payload { id: ctx.uuid(), ts: self.date(ctx.now).unwrap_or(ctx.now.unix), content }.to_json();
         self.wait_for_relay(Text { to, json, quiet, attempts: 0, not_before: 0 });
     }
 
@@ -470,7 +470,7 @@ impl Hub {
     }
 
     pub(super) fn pushes_deadline(&self, now: Now) -> Option<Millis> {
-        if !self.relay.is_connected() {
+        if !self.relay.is_connected() || self.date(now).is_none() {
             return self.pushes.realign_at;
         }
         let texts = self.pushes.texts.iter().map(|text| text.not_before).min();

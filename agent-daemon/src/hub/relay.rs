@@ -190,7 +190,7 @@ impl Hub {
             RelayInput::Offline(key) => self.live_missed(&key),
             RelayInput::Complaint(code) => self.relay_complaint(&code),
             RelayInput::Reserve { device, upto } => self.reserve(device, upto),
-            RelayInput::PartnerRefused(key) => self.partner_refused(key),
+            RelayInput::PartnerRefused(key) => self.partner_refused(key, ctx.now),
             RelayInput::Reset => {
                 self.relay_reset(ctx.now);
                 self.connect(ctx.now);
@@ -249,6 +249,7 @@ impl Hub {
             }
         };
         let Payload { id, ts, content } = payload;
+        self.heard_date(ts, ctx.now);
         let before = self.devices.get(&from).and_then(|device| device.recent(&id));
         if let Some(outcome) = before.map(|recent| recent.outcome) {
             return self.repeated(ctx, from, &id, outcome);

@@ -143,6 +143,7 @@ fn status() -> Status {
         pending: PendingCounts { approvals: 1, clarifications: 0, elicitations: 0 },
         hosts: vec![],
         last_error: None,
+        last_error_at: None,
         notices: vec![],
     }
 }

@@ -186,8 +186,10 @@ pub struct Status {
     pub pending: PendingCounts,
     /// Connected hosts.
     pub hosts: Vec<HostStatus>,
-    /// The last trouble that a person should know of, in words.
+    /// The last trouble that a person should know of, in words; none once it is over.
     pub last_error: Option<String>,
+    /// When that was, Unix milliseconds.
+    pub last_error_at: Option<u64>,
     /// Things that a person should know of, in words: one line each.
     pub notices: Vec<String>,
 }

@@ -311,6 +311,7 @@ fn a_host_that_answers_with_an_error_is_asked_again_later_with_the_same_answer()
     assert_eq!(again.answer_id, first.answer_id);
     assert!(world.status().last_error.unwrap().contains("-32603"));
     world.done(&skald, call, CallOutcome::Resolved(true));
+    assert_eq!((world.status().last_error, world.status().last_error_at), (None, None), "it is over");
     world.advance(HOUR);
     assert!(skald.calls().is_empty());
 }

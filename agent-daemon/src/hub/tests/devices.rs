@@ -115,6 +115,10 @@ fn hello_gives_the_device_its_name_and_its_words_are_made_safe() {
     let device = world.device(1).unwrap();
     assert!(device.name.starts_with("My\\u202e\\nxxx") && device.name.chars().count() <= 128, "{}", device.name);
     assert_eq!(device.platform, "ios");
+    assert!(world.events.contains(&Event::DeviceChanged { pubkey: key(1) }));
+    world.events.clear();
+    world.phone_says(1, "hello", &info);
+    assert_eq!(world.events, [], "the same again is no news");
     let mut world = world.restart();
     assert_eq!(world.device(1).unwrap().name, device.name);
 }

@@ -1,6 +1,7 @@
 //! The hub under a simulated driver: fake time, counted randomness, the real database in a temporary folder.
 
 mod answers;
+mod clock;
 mod devices;
 mod hosts;
 mod pairing;
@@ -21,10 +22,11 @@ use super::api::{
     AnswerContent, ApiError, CallId, CallOutcome, Command, DeviceEntry, DeviceState, HostCall, HostHello, HostRequest,
     HostSession, InboxEntry, InboxSet, ResolveParams, Responder, SessionId, Settings, Status,
 };
+use super::clock::BUILD_DATE;
 use super::effects::{Effect, RelayOrder, Step, Token};
 use super::events::Event;
 use super::items::{Kind, RequestId};
-use super::{BUILD_DATE, Ctx, Failure, Hub, Input, Names, Now, RelayInput};
+use super::{Ctx, Failure, Hub, Input, Names, Now, RelayInput};
 use crate::store::{Opened, Store};
 
 const HOUR: u64 = 3_600_000;

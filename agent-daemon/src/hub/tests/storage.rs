@@ -25,10 +25,15 @@ fn a_message_that_cannot_be_stored_is_not_acted_on_and_counts_when_it_comes_agai
     assert!(!world.approve(1, &id), "to be rejected");
     assert!(skald.calls().is_empty() && world.take_sent().is_empty());
     assert_eq!(world.inbox()[0].id, id, "still pending");
-    assert!(world.status().last_error.unwrap().contains("could not be stored"));
+    let failed_at = world.now.unix;
+    world.now.unix += 5_000;
+    let status = world.status();
+    assert!(status.last_error.unwrap().contains("could not be stored"));
+    assert_eq!(status.last_error_at, Some(failed_at), "a look at the status makes nothing good");
     world.full = false;
     world.counter -= 1;
     assert!(world.approve(1, &id), "the same counter again");
+    assert_eq!(world.status().last_error, None, "the disk takes writes again");
     assert_eq!(skald.calls().len(), 1);
 }
 
