@@ -12,6 +12,8 @@ use rustix::fs::OFlags;
 use skald_common::crypto::Seed;
 use zeroize::Zeroizing;
 
+use crate::remedy;
+
 /// The file's name in the state folder.
 pub const SEED: &str = "seed";
 
@@ -19,7 +21,7 @@ pub const SEED: &str = "seed";
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
     /// It cannot be read or made.
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{}", remedy::for_file(.error))]
     File {
         /// The seed file.
         path: PathBuf,

@@ -22,6 +22,7 @@ pub mod paths;
 pub mod process;
 pub mod qr;
 mod relay;
+mod remedy;
 pub mod rpc;
 pub mod server;
 pub mod state_dir;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 
 use crate::paths::{Env, Mode};
+use crate::remedy;
 
 /// Names the state folder.
 pub const STATE_VARIABLE: &str = "SKALD_AGENTD_STATE_DIR";
@@ -22,7 +23,7 @@ pub enum StateDirError {
     #[error("HOME is not set, so there is no place for the state: set {STATE_VARIABLE}")]
     NoPlace,
     /// It cannot be made or read.
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{}", remedy::for_file(.error))]
     File {
         /// Which file or folder.
         path: PathBuf,

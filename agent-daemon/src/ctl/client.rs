@@ -36,6 +36,9 @@ pub enum ClientError {
         /// Whom it is for.
         users: &'static str,
     },
+    /// The path is too long for a socket.
+    #[error("{} is too long a path for a socket: give --dir or SKALD_AGENTD_DIR a shorter folder", .0.display())]
+    TooLong(PathBuf),
     /// The system said no.
     #[error("cannot connect to {}: {error}", path.display())]
     Connect {
@@ -214,6 +217,10 @@ async fn open(socket: Socket, candidates: Vec<PathBuf>) -> Result<UnixStream, Cl
                     Socket::Control => "the daemon's user and members of the group skald-admin",
                 };
                 return Err(ClientError::NotPermitted { path: path.clone(), users });
+            }
+            // That is how the path itself is refused.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(ClientError::TooLong(path.clone()));
             }
             Err(error) => return Err(ClientError::Connect { path: path.clone(), error }),
         }

@@ -27,9 +27,10 @@ pub(super) fn begin(db: &mut Connection, path: &Path, namespace: NamespaceId) ->
         transaction.execute("UPDATE meta SET namespace = ?1", [namespace.as_bytes()])?;
     }
     let owner: Vec<u8> = transaction.query_row("SELECT namespace FROM meta", [], |row| row.get(0))?;
-    transaction.commit()?;
     if owner != namespace.as_bytes() {
+        // Not committed: what is somebody else's stays as it is.
         return Err(StoreError::OtherIdentity { path: path.to_owned() });
     }
+    transaction.commit()?;
     Ok(done == 0)
 }

@@ -17,6 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use skald_common::ids::NamespaceId;
 
 use crate::hub::durable::{Backup, Durable, Origin, Write};
+use crate::remedy;
 use backup::BackupFile;
 
 /// The database's file name.
@@ -28,10 +29,10 @@ pub const BACKUP: &str = "devices.json";
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be read or written.
-    #[error("database: {0}")]
+    #[error("database: {}{}", .0, remedy::for_database(.0))]
     Database(#[from] rusqlite::Error),
     /// A file beside it cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("{path}: {error}{}", remedy::for_file(.error))]
     File {
         /// Which one.
         path: PathBuf,

@@ -1,5 +1,8 @@
 //! Daemon and command line as processes, in a temporary folder.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod disk;
+
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,6 +74,12 @@ impl Running {
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("it is alive");
+    }
+
+    /// Ends it by a signal; its exit code.
+    pub(crate) fn finish_by(self, signal: rustix::process::Signal) -> Option<i32> {
+        self.signal(signal);
+        self.finish().0
     }
 
     /// Waits for the end: the exit code, and all lines.
