@@ -302,8 +302,12 @@ impl Hub {
         let Some(at) = self.items.iter().position(|held| held.row.item.id == id) else { return };
         self.items.remove(at);
         self.write(Write::RemoveItem(id.to_owned()));
-        self.drop_answer(id);
-        self.item_left_view(id);
+        if self.answers.waits(id) {
+            self.drop_answer(id);
+            self.forget_sights(id);
+        } else {
+            self.item_left_view(id);
+        }
         self.revision += 1;
     }
 

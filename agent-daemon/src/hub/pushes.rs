@@ -156,6 +156,15 @@ impl Hub {
         }
     }
 
+    /// An answered item is gone: the snapshot that its answer made due takes it from every device, nobody is owed another.
+    pub(super) fn forget_sights(&mut self, item: &str) {
+        for key in self.devices.authorized_keys() {
+            if let Some(device) = self.devices.get_mut(&key) {
+                device.sights.remove(item);
+            }
+        }
+    }
+
     /// Items that the device should ring for.
     fn rings_for(&self, device: &Ed25519Public, now: Now) -> Vec<ItemId> {
         let sights = self.devices.get(device).map(|device| &device.sights);

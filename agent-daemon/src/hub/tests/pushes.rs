@@ -363,3 +363,22 @@ fn when_the_engine_is_begun_anew_what_was_on_its_way_is_sent_again() {
     let sent = world.accept_all();
     assert!(sent.len() == 1 && !sent[0].is_quiet());
 }
+
+#[test]
+fn an_answered_item_is_cleared_by_one_snapshot_whenever_its_host_takes_the_answer() {
+    for host_is_quick in [true, false] {
+        let mut world = World::new();
+        world.phone(1);
+        let mut skald = world.host("skald");
+        let id = world.shown_approval(&skald, 1);
+        world.approve(1, &id);
+        let (call, _) = skald.answer();
+        let mut sent = if host_is_quick { Vec::new() } else { world.accept_all() };
+        world.done(&skald, call, CallOutcome::Resolved(true));
+        sent.extend(world.accept_all());
+        world.advance(HOUR);
+        sent.extend(world.accept_all());
+        let snapshots: Vec<_> = sent.iter().filter(|sent| sent.is_snapshot()).map(Sent::ids).collect();
+        assert_eq!(snapshots, [Vec::<String>::new()], "host_is_quick: {host_is_quick}");
+    }
+}
