@@ -12,7 +12,8 @@ import { parseArgs } from "node:util";
 
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const GRACE_MS = 500;
-const USAGE = `usage: scripts/relay [--port N] [--listen ADDR] [--data DIR] [--build DIR] [--var NAME=VALUE]...
+const USAGE = `usage: scripts/relay [--port N] [--listen ADDR] [--data DIR] [--build DIR] [--around FILE] [--verbose]
+                     [--var NAME=VALUE]...
 
 Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it accepts connections.
 
@@ -20,6 +21,8 @@ Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it 
   --listen ADDR     address, 127.0.0.1 unless given; put a TLS proxy in front of anything public
   --data DIR        where namespaces are kept; a temporary folder, removed at the end, unless given
   --build DIR       what to serve, relay-worker/build unless given
+  --around FILE     a module that stands around the relay, which it imports as "./index.js"
+  --verbose         the runtime tells more
   --var NAME=VALUE  a variable of wrangler.toml with another value (may be repeated)
 
 A local relay raises RELAY_CONNECTIONS_PER_MINUTE, the limit of new connections per address, to 100000.`;
@@ -38,6 +41,8 @@ function options() {
         listen: { type: "string", default: "127.0.0.1" },
         data: { type: "string" },
         build: { type: "string", default: path.join(ROOT, "relay-worker/build") },
+        around: { type: "string" },
+        verbose: { type: "boolean", default: false },
         var: { type: "string", multiple: true, default: [] },
         help: { type: "boolean", short: "h", default: false },
       },
@@ -108,7 +113,7 @@ function quote(text) {
   return `${out}"`;
 }
 
-function configuration(wrangler, vars, data, address) {
+function configuration(wrangler, vars, data, address, modules) {
   const objects = wrangler.durable_objects.bindings;
   const bindings = [
     ...Object.entries(vars).map(([name, value]) => `(name = ${quote(name)}, text = ${quote(String(value))})`),
@@ -130,8 +135,7 @@ const config :Workerd.Config = (
 
 const relay :Workerd.Worker = (
   modules = [
-    (name = "index.js", esModule = embed "index.js"),
-    (name = "index_bg.wasm", wasm = embed "index_bg.wasm"),
+    ${modules.map((name) => `(name = ${quote(name)}, ${name.endsWith(".wasm") ? "wasm" : "esModule"} = embed ${quote(name)})`).join(",\n    ")},
   ],
   compatibilityDate = ${quote(wrangler.compatibility_date)},
   compatibilityFlags = [${(wrangler.compatibility_flags ?? []).map(quote).join(", ")}],
@@ -162,7 +166,7 @@ function tied(command) {
 }
 
 function main() {
-  const { port, listen, data, build, vars } = options();
+  const { port, listen, data, build, around, verbose, vars } = options();
   const wrangler = readToml(path.join(ROOT, "wrangler.toml"));
   const temporary = fs.mkdtempSync(path.join(os.tmpdir(), "skald-relay-"));
   const cleanUp = () => fs.rmSync(temporary, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
@@ -172,13 +176,21 @@ function main() {
   const host = listen.includes(":") && !listen.startsWith("[") ? `[${listen}]` : listen;
   try {
     fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
-    for (const name of ["index.js", "index_bg.wasm"]) fs.copyFileSync(path.join(build, name), path.join(temporary, name));
-    fs.writeFileSync(path.join(temporary, "config.capnp"), configuration(wrangler, { ...wrangler.vars, ...vars }, folder, `${host}:${port}`));
+    const modules = ["index.js", "index_bg.wasm"];
+    for (const name of modules) fs.copyFileSync(path.join(build, name), path.join(temporary, name));
+    if (around !== undefined) {
+      // The first module is the one that is served.
+      modules.unshift("around.js");
+      fs.copyFileSync(around, path.join(temporary, "around.js"));
+    }
+    const text = configuration(wrangler, { ...wrangler.vars, ...vars }, folder, `${host}:${port}`, modules);
+    fs.writeFileSync(path.join(temporary, "config.capnp"), text);
   } catch (error) {
     die(`${error.message}${error.path?.startsWith(build) ? "; build it with scripts/build-relay" : ""}`);
   }
 
-  const [command, ...rest] = tied([workerdBinary(), "serve", path.join(temporary, "config.capnp"), "--control-fd=3"]);
+  const more = verbose ? ["--verbose"] : [];
+  const [command, ...rest] = tied([workerdBinary(), "serve", path.join(temporary, "config.capnp"), "--control-fd=3", ...more]);
   const child = spawn(command, rest, { stdio: ["ignore", "inherit", "inherit", "pipe"] });
   let stopping = false;
 

@@ -61,7 +61,12 @@ impl Daemon {
 
     /// Starts it on the folders that it has, and waits until its sockets answer.
     pub async fn start_again(&mut self) {
-        let process = self.spawn();
+        self.start_by(self.command()).await;
+    }
+
+    /// The same, by a command made from [`Self::command`].
+    pub async fn start_by(&mut self, command: std::process::Command) {
+        let process = Process::spawn("skald-agentd", command);
         process.wrote(Stream::Err, "ready").await;
         self.process = Some(process);
         self.control().await;
@@ -113,7 +118,8 @@ impl Daemon {
         assert!(finished.status.success(), "the daemon did not stop well: {finished}");
     }
 
-    async fn end(&mut self) -> Finished {
+    /// Waits for its end, which something else brings about.
+    pub async fn end(&mut self) -> Finished {
         let process = self.process.take().expect("the daemon runs");
         let finished = process.finished().await;
         self.past += &finished.err;

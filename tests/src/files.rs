@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::canary::traces;
+
 /// Every file below `folder`, with its content. Files that vanish meanwhile are left out.
 pub fn read_all(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
@@ -23,15 +25,10 @@ pub fn read_all(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// The files below `folder` that contain `text`.
+/// The files below `folder` that contain `text`, in whatever form.
 pub fn containing(folder: &Path, text: &str) -> Vec<PathBuf> {
-    let needle = text.as_bytes();
-    assert!(!needle.is_empty());
-    read_all(folder)
-        .into_iter()
-        .filter(|(_, content)| content.windows(needle.len()).any(|window| window == needle))
-        .map(|(path, _)| path)
-        .collect()
+    let holds = |content: &[u8]| !traces(content, text).is_empty();
+    read_all(folder).into_iter().filter(|(_, content)| holds(content)).map(|(path, _)| path).collect()
 }
 
 /// The permission bits of a file or folder.

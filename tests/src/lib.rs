@@ -18,6 +18,8 @@
 //! process wrote is printed when its test fails.
 
 mod build;
+mod canary;
+mod clock;
 mod daemon;
 mod dice;
 mod files;
@@ -37,6 +39,8 @@ mod world;
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use canary::{canary, traces};
+pub use clock::shift_clock;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dice::Dice;
 pub use files::{containing, mode, read_all};
@@ -75,9 +79,4 @@ pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::fill(&mut bytes);
     bytes
-}
-
-/// A word that stands nowhere else in the world: for finding out where a text went.
-pub fn canary(what: &str) -> String {
-    format!("canary-{what}-{:016x}", u64::from_le_bytes(random()))
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -42,15 +43,21 @@ impl Phone {
 
     /// Starts a command that is to kill itself at this point (`POINT` or `POINT:N`).
     pub fn start_to_die_at<S: AsRef<OsStr>>(&self, point: &str, arguments: &[S]) -> Process {
+        let mut phone = self.command(arguments);
+        phone.env("SKALD_CRASH_AT", point);
+        Process::spawn(&format!("skald-phone of {}", self.name), phone)
+    }
+
+    /// A command, to be started by the caller.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut phone = command(program("skald-phone"));
         phone
             .args(arguments)
             .env("SKALD_PHONE_DIR", self.state())
-            .env("SKALD_CRASH_AT", point)
             .env("SKALD_CLOCK_SPEED", self.speed.to_string())
             .env("HOME", self.folder.path())
             .env("XDG_STATE_HOME", self.folder.path().join("xdg"));
-        Process::spawn(&format!("skald-phone of {}", self.name), phone)
+        phone
     }
 
     /// Runs a command to its end without input.

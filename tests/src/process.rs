@@ -213,7 +213,8 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Any signal to its group.
+    pub fn signal(&self, signal: Signal) {
         let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         if child.is_some() {
             // It may have ended a moment ago, which is what was wanted.

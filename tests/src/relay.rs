@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::build::root;
 use crate::process::{Process, Stream, command};
+use crate::within;
 
 /// A relay and where it is.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ struct Local {
     port: u16,
     /// Holds the data folder, and what the script leaves behind when it is killed.
     home: TempDir,
-    vars: Vec<String>,
+    arguments: Vec<String>,
     build: Build,
     process: Process,
 }
@@ -53,20 +56,26 @@ impl Relay {
 
     /// A relay of this test alone, which it may stop; `vars` as `NAME=VALUE`. Ask [`Self::controllable`] before.
     pub async fn own(vars: &[&str]) -> Self {
-        Self::build(Build::Plain, vars).await
+        Self::build(Build::Plain, &variables(vars)).await
     }
 
     /// The same, of the build whose objects forget all memory between any two events, and which can be told where to
     /// [die](Self::start_again_to_die_at).
     pub async fn forgetful(vars: &[&str]) -> Self {
-        Self::build(Build::Forgetful, vars).await
+        Self::build(Build::Forgetful, &variables(vars)).await
     }
 
-    async fn build(build: Build, vars: &[&str]) -> Self {
+    /// The same as [`Self::own`], with these arguments of `scripts/relay`.
+    pub async fn with(arguments: &[&str]) -> Self {
+        Self::build(Build::Plain, arguments).await
+    }
+
+    async fn build(build: Build, arguments: &[&str]) -> Self {
         let home = tempfile::Builder::new().prefix("skald-relay-").tempdir().expect("a temporary folder");
-        let vars: Vec<String> = vars.iter().map(|&var| var.to_owned()).collect();
-        let (process, port) = serve(0, home.path(), build, &vars).await;
-        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(Local { port, home, vars, build, process }) }
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let (process, port) = serve(0, home.path(), build, &arguments).await;
+        let local = Local { port, home, arguments, build, process };
+        Self { url: format!("ws://127.0.0.1:{port}/v1/ws"), local: Some(local) }
     }
 
     /// Whether tests have relays of their own; if not, says that the calling test is skipped.
@@ -85,6 +94,17 @@ impl Relay {
     /// Its control socket, for daemons and phones.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// One GET of a relay of our own; the whole response.
+    pub async fn get(&self, path: &str) -> String {
+        let host = format!("127.0.0.1:{}", self.local().port);
+        let mut stream = TcpStream::connect(&host).await.expect("the relay listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("the relay reads");
+        let mut response = String::new();
+        within("the response", stream.read_to_string(&mut response)).await.expect("the relay answers");
+        response
     }
 
     /// Where it keeps namespaces.
@@ -124,14 +144,14 @@ impl Relay {
 
     /// The same, to stand still at this point (`POINT` or `POINT:N`) until it is killed.
     pub async fn start_again_to_die_at(&mut self, point: &str) {
-        self.serve_again(Some(format!("RELAY_CRASH_AT={point}"))).await;
+        self.serve_again(Some(format!("--var=RELAY_CRASH_AT={point}"))).await;
     }
 
     async fn serve_again(&mut self, further: Option<String>) {
         let local = self.local.as_mut().expect("a relay of our own");
         assert!(further.is_none() || local.build == Build::Forgetful, "the plain build has no points to die at");
-        let vars: Vec<String> = local.vars.iter().cloned().chain(further).collect();
-        (local.process, _) = serve(local.port, local.home.path(), local.build, &vars).await;
+        let arguments: Vec<String> = local.arguments.iter().cloned().chain(further).collect();
+        (local.process, _) = serve(local.port, local.home.path(), local.build, &arguments).await;
     }
 
     /// Waits, as long as it takes, until it stands still at the point where it is to die. Cancel safe.
@@ -144,18 +164,20 @@ impl Relay {
     }
 }
 
+/// Arguments that set variables.
+fn variables<'a>(vars: &[&'a str]) -> Vec<&'a str> {
+    vars.iter().flat_map(|&var| ["--var", var]).collect()
+}
+
 /// The data folder's name.
 const DATA: &str = "data";
 
-async fn serve(port: u16, home: &Path, build: Build, vars: &[String]) -> (Process, u16) {
+async fn serve(port: u16, home: &Path, build: Build, arguments: &[String]) -> (Process, u16) {
     let mut relay = command(root().join("scripts/relay"));
     if build == Build::Forgetful {
         relay.arg("--build").arg(build_forgetful());
     }
-    relay.args(["--port", &port.to_string(), "--data"]).arg(home.join(DATA)).env("TMPDIR", home);
-    for var in vars {
-        relay.args(["--var", var]);
-    }
+    relay.args(["--port", &port.to_string(), "--data"]).arg(home.join(DATA)).args(arguments).env("TMPDIR", home);
     // The script finds (and, the first time, builds) the relay with the caller's tools.
     for name in ["HOME", "XDG_CACHE_HOME", "CARGO_HOME", "RUSTUP_HOME"] {
         if let Some(value) = std::env::var_os(name) {

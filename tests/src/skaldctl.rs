@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::build::program;
 use crate::daemon::Daemon;
@@ -21,9 +22,14 @@ impl Skaldctl {
 
     /// Starts a command.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Process {
+        Process::spawn("skaldctl", self.command(arguments))
+    }
+
+    /// A command, to be started by the caller.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut skaldctl = command(program("skaldctl"));
         skaldctl.args(arguments).env("SKALD_AGENTD_DIR", &self.sockets);
-        Process::spawn("skaldctl", skaldctl)
+        skaldctl
     }
 
     /// Runs a command to its end without input.

@@ -1,7 +1,15 @@
 //! Where content and secrets are not: in logs, in anything of the relay, in what phone and daemon keep.
 
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
-use skald_tests::{Host, Phone, World, canary, containing, read_all};
+use skald_tests::{
+    Call, DaemonOptions, Host, Phone, Process, Relay, Stream, World, canary, command, containing, read_all, traces,
+};
 
 /// The texts of one run, each a word that stands nowhere else.
 struct Canaries {
@@ -14,16 +22,30 @@ impl Canaries {
         self.content.push(canary(what));
         self.content.last().expect("just pushed").clone()
     }
+
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.content.iter().chain([&self.secret])
+    }
 }
 
 /// Raises and answers items of every kind, with the phone online and offline.
 async fn lively_evening(world: &mut World) -> (Host, Phone, Canaries) {
+    let (host, phone, canaries, call, replying) = until_the_secret_is_out(world).await;
+    call.answer(true).await;
+    let replied = replying.finished().await.ok();
+    assert_eq!(traces((replied.out + &replied.err).as_bytes(), &canaries.secret), [""; 0], "the phone's own output");
+    (host, phone, canaries)
+}
+
+/// The evening up to the moment in which the daemon has given the secret to the host, and nobody has said thanks.
+async fn until_the_secret_is_out(world: &mut World) -> (Host, Phone, Canaries, Call, Process) {
     let mut canaries = Canaries { content: Vec::new(), secret: canary("secret") };
     let mut host = world.host("skald").await;
     let phone = Phone::new(&canaries.content("device"));
     let qr = world.control.pairing_code().await;
     canaries.content.push(pairing_token(&qr));
-    phone.pair(&qr).await.ok();
+    let paired = phone.pair(&qr).await.ok();
+    assert_eq!(traces((paired.out + &paired.err).as_bytes(), &pairing_token(&qr)), [""; 0], "the phone's own output");
 
     let approval = json!({
         "request_id": 1, "tool_name": canaries.content("tool"), "summary": canaries.content("summary"),
@@ -58,9 +80,7 @@ async fn lively_evening(world: &mut World) -> (Host, Phone, Canaries) {
     assert_eq!(call.params["content"]["password"], canaries.secret.as_str());
     // While the host holds the secret, the daemon does too: now would be the moment to find it on its disk.
     assert_eq!(containing(world.daemon.folder(), &canaries.secret), Vec::<std::path::PathBuf>::new());
-    call.answer(true).await;
-    replying.finished().await.ok();
-    (host, phone, canaries)
+    (host, phone, canaries, call, replying)
 }
 
 fn pairing_token(qr: &str) -> String {
@@ -70,15 +90,19 @@ fn pairing_token(qr: &str) -> String {
 
 #[tokio::test]
 async fn no_content_and_no_secret_is_in_the_logs_of_daemon_and_relay() {
-    let mut world = World::new().await;
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Arc::new(Relay::with(&["--verbose"]).await);
+    let mut world = World::on(relay, &DaemonOptions::default()).await;
     let (_host, _phone, canaries) = lively_evening(&mut world).await;
     world.crash().await;
     world.daemon.stop().await;
     let (daemon, relay) = (world.daemon.log(), world.relay.log());
     assert!(daemon.contains("ready"), "the log is there, at its finest level");
-    for text in canaries.content.iter().chain([&canaries.secret]) {
-        assert!(!daemon.contains(text), "the daemon logged {text}");
-        assert!(!relay.contains(text), "the relay logged {text}");
+    for text in canaries.all() {
+        assert_eq!(traces(daemon.as_bytes(), text), [""; 0], "the daemon logged {text}");
+        assert_eq!(traces(relay.as_bytes(), text), [""; 0], "the relay logged {text}");
     }
 }
 
@@ -104,7 +128,8 @@ async fn the_relays_files_hold_what_waits_for_a_phone_and_none_of_its_plaintext(
     let files = read_all(&data);
     let knows = |content: &Vec<u8>| content.windows(key.len()).any(|window| window == key);
     assert!(files.iter().any(|(_, content)| knows(content)), "these are the files: they name the phone's key");
-    for text in canaries.content.iter().chain([&canaries.secret]) {
+    // The pairing token is no content: the relay is told it, to compare.
+    for text in canaries.all().filter(|text| text.starts_with("canary")) {
         assert_eq!(containing(&data, text), Vec::<std::path::PathBuf>::new(), "{text}");
     }
 }
@@ -150,4 +175,77 @@ async fn errors_quote_no_content() {
     phone.send(&text, json!({})).await;
     phone.inbox().await;
     assert!(!world.daemon.log().contains(&text));
+}
+
+/// A command that starts this one where a core dump may be as large as it likes.
+fn dumpable(command: &Command, folder: &Path) -> Command {
+    let mut shell = skald_tests::command("sh");
+    shell.args(["-c", r#"ulimit -c unlimited 2>/dev/null; exec "$@""#, "sh"]).arg(command.get_program());
+    shell.args(command.get_args()).current_dir(folder);
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+}
+
+/// Ends it by a signal whose default is a core dump, after allowing one as far as this user may. True: there was one.
+async fn dumps(process: &Process, signal: Signal) -> bool {
+    // Fails unless we are root: then the program's own limit stands.
+    let _ = prlimit(Pid::from_raw(process.pid()), Resource::Core, Rlimit { current: None, maximum: None });
+    process.signal(signal);
+    let status = process.finished().await.status;
+    assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
+    status.core_dumped()
+}
+
+/// Whether anything can be dumped on this machine, and a dump is searched: a program that keeps nothing private.
+async fn dumps_are_possible(folder: &Path) {
+    let text = canary("control");
+    let mut shell = command("sh");
+    shell.args(["-c", r#"secret=$1; echo "${#secret}"; read -r line"#, "sh", &text]);
+    let process = Process::spawn("a program without secrets", dumpable(&shell, folder));
+    process.wrote(Stream::Out, "31").await;
+    if !dumps(&process, Signal::QUIT).await {
+        eprintln!("nothing on this machine leaves a core dump: that ours do not proves little");
+    } else if containing(folder, &text).is_empty() {
+        eprintln!("core dumps go elsewhere on this machine: their content is not searched");
+    }
+    for (path, content) in read_all(folder) {
+        if !traces(&content, &text).is_empty() {
+            std::fs::remove_file(path).expect("it is ours");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_crashes_with_a_secret_in_hand_leaves_no_trace_of_it() {
+    let mut world = World::new().await;
+    dumps_are_possible(world.daemon.folder()).await;
+    world.daemon.stop().await;
+    world.daemon.start_by(dumpable(&world.daemon.command(), world.daemon.folder())).await;
+    world.reconnect().await;
+    let (_host, _phone, canaries, _call, _replying) = until_the_secret_is_out(&mut world).await;
+    assert!(!dumps(world.daemon.process(), Signal::ABORT).await, "a core dump");
+    world.daemon.end().await;
+    let log = world.daemon.log();
+    for text in canaries.all() {
+        assert_eq!(traces(log.as_bytes(), text), [""; 0], "the daemon's last words hold {text}");
+    }
+    assert_eq!(containing(world.daemon.folder(), &canaries.secret), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test]
+async fn none_of_our_programs_leaves_a_core_dump() {
+    let mut world = World::new().await;
+    let phone = world.phone("Ann").await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    dumps_are_possible(folder.path()).await;
+    let start = |name, command| Process::spawn(name, dumpable(&command, folder.path()));
+    let skaldctl = start("skaldctl", world.skaldctl().command(&["ask", "question", "Which branch?"]));
+    let watching = start("skald-phone", phone.command(&["watch"]));
+    world.pending(1).await;
+    watching.wrote(Stream::Out, "Which branch?").await;
+    for program in [&skaldctl, &watching, world.daemon.process()] {
+        assert!(!dumps(program, Signal::QUIT).await, "{}", program.report());
+    }
+    let left = read_all(folder.path()).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+    assert_eq!(left, Vec::<std::path::PathBuf>::new());
 }

@@ -6,19 +6,6 @@ use std::time::{Duration, Instant};
 use skald_common::ids::NamespaceId;
 use skald_common::wire::Frame;
 use skald_tests::{DaemonOptions, RawSocket, Relay, World};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// One GET; the whole response as text.
-async fn get(url: &str, path: &str) -> String {
-    let host = url.strip_prefix("ws://").and_then(|rest| rest.split('/').next()).expect("a local address");
-    let mut stream = TcpStream::connect(host).await.expect("the relay listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("the relay reads");
-    let mut response = String::new();
-    skald_tests::within("the response", stream.read_to_string(&mut response)).await.expect("the relay answers");
-    response
-}
 
 #[tokio::test]
 async fn a_relay_says_that_it_is_well_and_nothing_of_what_is_not_there() {
@@ -26,11 +13,11 @@ async fn a_relay_says_that_it_is_well_and_nothing_of_what_is_not_there() {
         return;
     }
     let relay = Relay::shared().await;
-    assert!(get(relay.url(), "/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(relay.get("/healthz").await.starts_with("HTTP/1.1 200"));
     for path in ["/", "/v1", "/internal/ns", "/v1/ws/", "/ns/xyz/v1/ws", "/healthz/x"] {
-        assert!(get(relay.url(), path).await.starts_with("HTTP/1.1 404"), "{path}");
+        assert!(relay.get(path).await.starts_with("HTTP/1.1 404"), "{path}");
     }
-    assert!(get(relay.url(), "/v1/ws").await.starts_with("HTTP/1.1 426"), "no upgrade");
+    assert!(relay.get("/v1/ws").await.starts_with("HTTP/1.1 426"), "no upgrade");
 }
 
 #[tokio::test]
