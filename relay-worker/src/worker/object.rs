@@ -77,7 +77,7 @@ impl DurableObject for Namespace {
 }
 
 /// The handlers of a hibernating object. They are not the macro's, which would wrap each message in a promise and a
-/// microtask of its own: a third of what a message costs.
+/// microtask of its own: a fifth of what a live message costs.
 #[wasm_bindgen]
 impl Namespace {
     /// The alarm is due.
