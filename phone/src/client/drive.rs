@@ -23,10 +23,12 @@ pub(super) const RECEIPTS_MS: Millis = 100;
 const TURN_POLL: Duration = Duration::from_millis(50);
 /// The relay was busy: again after this.
 const BUSY_MS: Millis = 5_000;
-/// A phone that waits for its authorization has a person before it: it tries again this soon at first, and at the latest
-/// after the longer pause later. A relay takes 30 connections a minute from an address.
-const EAGER_MS: Millis = 1_000;
-const EAGER_ATTEMPTS: u32 = 8;
+/// A phone that waits for its authorization may have it in a moment, or has a person before it: it tries again this soon
+/// at first, twice as late each time up to a second, and after some attempts with longer pauses. A relay takes 30
+/// connections a minute from an address.
+const EAGER_MS: Millis = 100;
+const EAGER_MAX_MS: Millis = 1_000;
+const EAGER_ATTEMPTS: u32 = 11;
 const PATIENT_MS: Millis = 4_000;
 
 impl Phone {
@@ -234,9 +236,8 @@ impl Phone {
         let now = self.clock.now();
         let mut retry_at = retry_at.unwrap_or(now);
         if self.account.standing == Standing::Pending && matches!(why, Disconnect::Refused(..)) {
-            let pause = if self.refusals < EAGER_ATTEMPTS { EAGER_MS } else { PATIENT_MS };
+            retry_at = retry_at.min(now + pause_after(self.refusals));
             self.refusals += 1;
-            retry_at = retry_at.min(now + pause);
             self.impatient = Some(retry_at);
         }
         let retry_in = Duration::from_millis(retry_at.saturating_sub(now));
@@ -352,6 +353,11 @@ impl Phone {
     }
 }
 
+/// How long a phone that waits for its authorization pauses, having been refused so many times before.
+fn pause_after(refusals: u32) -> Millis {
+    if refusals < EAGER_ATTEMPTS { (EAGER_MS << refusals).min(EAGER_MAX_MS) } else { PATIENT_MS }
+}
+
 /// Waits for a turn. A second watch does not wait: the first may run for days.
 pub(super) async fn take_turn(
     store: &Store,
@@ -377,4 +383,23 @@ pub(super) fn unix_ms() -> u64 {
 /// A fresh id for a payload.
 pub(super) fn uuid() -> String {
     uuid_v4(rand::random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pause_is_short_and_a_minute_of_them_stays_within_what_a_relay_takes() {
+        let pauses: Vec<_> = (0..30).map(pause_after).collect();
+        assert_eq!(pauses[..6], [100, 200, 400, 800, 1_000, 1_000]);
+        let eager = EAGER_ATTEMPTS as usize;
+        let patience: Millis = pauses[..eager].iter().sum();
+        assert!((8_000..9_000).contains(&patience), "{pauses:?}");
+        assert_eq!(pauses[eager..], [PATIENT_MS; 30][eager..]);
+        // One more for the pairing itself, and one for a route that a relay does not have.
+        let mut time = 0;
+        let dials = 2 + pauses.iter().take_while(|pause| (time += **pause, time).1 < 60_000).count();
+        assert!(dials < 30, "{dials} connections in the first minute");
+    }
 }
