@@ -185,6 +185,11 @@ public_id!(
     32
 );
 public_id!(
+    /// The hash of the key that must be at the other end of a pipe.
+    DestHash,
+    32
+);
+public_id!(
     /// An Ed25519 signature.
     Signature,
     64

@@ -7,6 +7,7 @@
 //! * [`limits`]: sizes, rates and times of the protocol.
 //! * [`pairing`]: the content of the pairing QR code.
 //! * [`payload`]: the JSON that agent and devices exchange end to end.
+//! * [`pipe`]: byte streams between two members: signals, joining, negotiation.
 //! * [`peer`]: the sans-IO engine that agent and phone share.
 //!
 //! Nothing here opens a socket, reads a clock, draws randomness or touches a disk.
@@ -26,4 +27,5 @@ pub mod pairing;
 pub mod payload;
 #[cfg(feature = "peer")]
 pub mod peer;
+pub mod pipe;
 pub mod wire;

@@ -27,3 +27,25 @@ pub const MESSAGE_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
 pub const MAX_DEVICES: usize = 64;
 /// Pending devices per namespace.
 pub const MAX_PENDING: usize = 16;
+/// How long the opener of a pipe waits for an answer, and the invited side for its application, milliseconds.
+pub const PIPE_OPEN_MS: u64 = 30_000;
+/// Plaintext of one frame of a pipe, bytes: what this implementation sends. Received frames may have [`PIPE_MAX_FRAME`].
+pub const PIPE_CHUNK: usize = 64 * 1024;
+/// Largest frame of a pipe, tag included, bytes.
+pub const PIPE_MAX_FRAME: usize = 1024 * 1024;
+/// Largest challenge, and largest answer to one, on a pipe, bytes.
+pub const PIPE_MAX_AUTH: usize = 4096;
+/// Largest pipe signal, bytes.
+pub const PIPE_MAX_SIGNAL: usize = 32 * 1024;
+/// How long the relay waits for the answer to its challenge, and an end for the challenge, milliseconds.
+pub const PIPE_AUTH_MS: u64 = 30_000;
+/// How long one end waits for the other at the relay, milliseconds.
+pub const PIPE_PENDING_MS: u64 = 30_000;
+/// How long a pipe lives without a frame in either direction, milliseconds.
+pub const PIPE_IDLE_MS: u64 = 120_000;
+/// Pipes of a namespace at once, pending ones counted.
+pub const PIPE_MAX_PER_NAMESPACE: usize = 32;
+/// Pipes that one partner may be opening at once, in either direction.
+pub const PIPE_MAX_OPENING: usize = 32;
+/// Pipes that all partners together may be opening at once.
+pub const PIPE_MAX_OPENING_ALL: usize = 256;

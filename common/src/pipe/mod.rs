@@ -1,0 +1,18 @@
+//! Pipes: end-to-end encrypted byte streams between two members of a namespace, spliced by the relay (protocol, Pipes).
+//!
+//! * [`signal`]: `Invite`, `Accept`, `Reject`, which go sealed over the control plane.
+//! * [`auth`]: the challenge and the answer with which a socket joins a pipe, and the texts of flow control.
+//! * [`PipeClose`]: how pipe sockets end.
+//!
+//! Keys and frames are in [`crypto`](crate::crypto).
+
+pub mod auth;
+mod close;
+mod msgpack;
+pub mod signal;
+#[cfg(test)]
+mod tests;
+
+pub use auth::PipeAuth;
+pub use close::PipeClose;
+pub use msgpack::PipeDecodeError;
