@@ -18,11 +18,14 @@
 //! }
 //! ```
 //!
+//! [`splice`](mod@splice) joins a local connection and a pipe.
+//!
 //! Knows nothing of frames, except where a test of a debug build names one ([`debug`]). TLS is rustls with ring, trusting the system's roots and, where there are none, webpki's.
 
 mod clock;
 pub mod debug;
 mod socket;
+pub mod splice;
 
 pub use clock::Clock;
 use skald_common::peer::{Millis, Peer};
