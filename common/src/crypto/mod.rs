@@ -14,7 +14,7 @@ mod wycheproof;
 
 pub use fingerprint::fingerprint;
 pub use identity::{Identity, Seed, namespace_id};
-pub use pipe::{PipeCipher, PipeEnd, PipeSecret};
+pub use pipe::{PipeCipher, PipeEnd, PipeOpener, PipeSealer, PipeSecret};
 pub use session::{Direction, OpenError, SealError, SessionKey, nonce, split_nonce};
 pub use verify::{VerifyError, verify_challenge, verify_pipe};
 

@@ -2,14 +2,17 @@
 //! stays closed to whoever learns the seeds later.
 
 use std::fmt;
+use std::sync::Arc;
 
-use aes_gcm::{Aes256Gcm, KeyInit};
+use bytes::BytesMut;
 use x25519_dalek::{PublicKey, StaticSecret};
 
+use super::gcm::{BulkKey, TAG_LEN};
 use super::identity::shared_secret;
 use super::session::{OpenError, SealError};
 use super::{PIPE_KDF_INFO, PIPE_KDF_SALT, gcm, hkdf32};
 use crate::ids::{ConnectionId, X25519Public};
+use crate::limits::PIPE_MAX_FRAME;
 
 /// One side's secret for one pipe. Used up by [`agree`](Self::agree), wiped when dropped.
 pub struct PipeSecret(StaticSecret);
@@ -29,7 +32,9 @@ impl PipeSecret {
     pub fn agree(self, peer: &X25519Public, connection: ConnectionId, end: PipeEnd) -> Result<PipeCipher, SealError> {
         let shared = shared_secret(&self.0, peer).ok_or(SealError::WeakKey)?;
         let key = hkdf32(shared.as_ref(), PIPE_KDF_SALT, PIPE_KDF_INFO);
-        Ok(PipeCipher { cipher: Aes256Gcm::new((&*key).into()), connection, end, sent: 0, received: 0 })
+        let key = Arc::new(BulkKey::new(&key).ok_or(SealError::WeakKey)?);
+        let sealer = PipeSealer { key: Arc::clone(&key), connection, end, sent: 0 };
+        Ok(PipeCipher { sealer, opener: PipeOpener { key, connection, end: end.other(), received: Some(0) } })
     }
 }
 
@@ -65,47 +70,105 @@ impl PipeEnd {
 }
 
 /// Seals and opens the frames of one pipe. Counters are not transmitted: each side counts from 1, so a lost, repeated or
-/// reordered frame does not open.
+/// reordered frame does not open, and after one that does not open nothing does.
+#[derive(Debug)]
 pub struct PipeCipher {
-    cipher: Aes256Gcm,
-    connection: ConnectionId,
-    end: PipeEnd,
-    sent: u64,
-    received: u64,
+    sealer: PipeSealer,
+    opener: PipeOpener,
 }
 
 impl PipeCipher {
+    /// The two directions, for two tasks.
+    pub fn split(self) -> (PipeSealer, PipeOpener) {
+        (self.sealer, self.opener)
+    }
+
     /// Seals the next frame.
     pub fn seal(&mut self, plain: &[u8]) -> Result<Vec<u8>, SealError> {
-        let count = self.sent.checked_add(1).ok_or(SealError::TooLong)?;
-        let sealed = gcm::seal(&self.cipher, pipe_nonce(self.end, count), self.connection.as_bytes(), plain)?;
-        self.sent = count;
-        Ok(sealed)
+        let mut frame = BytesMut::new();
+        self.sealer.seal_into(plain, &mut frame)?;
+        Ok(frame.into())
+    }
+
+    /// Opens the peer's next frame.
+    pub fn open(&mut self, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let mut frame = BytesMut::from(sealed);
+        self.opener.open_in_place(&mut frame)?;
+        Ok(frame.into())
     }
 
     #[cfg(test)]
     pub(super) fn next_nonce(&self) -> [u8; 12] {
-        pipe_nonce(self.end, self.sent + 1)
-    }
-
-    /// Opens the peer's next frame in place; after an error the pipe is of no use any more.
-    pub fn open(&mut self, mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
-        let count = self.received.checked_add(1).ok_or(OpenError::Length)?;
-        let (body, tag) = gcm::split(&sealed)?;
-        let length = body.len();
-        sealed.truncate(length);
-        gcm::open(&self.cipher, pipe_nonce(self.end.other(), count), self.connection.as_bytes(), &mut sealed, tag)?;
-        self.received = count;
-        Ok(sealed)
+        pipe_nonce(self.sealer.end, self.sealer.sent + 1)
     }
 }
 
-impl fmt::Debug for PipeCipher {
+/// The sending half of a [`PipeCipher`].
+pub struct PipeSealer {
+    key: Arc<BulkKey>,
+    connection: ConnectionId,
+    end: PipeEnd,
+    sent: u64,
+}
+
+impl PipeSealer {
+    /// Seals the next frame and puts it behind what is in `out` already; the frame is `plain` and 16 bytes. Refuses an empty
+    /// one, which deployed peers take for an error, and one over [`PIPE_MAX_FRAME`].
+    pub fn seal_into(&mut self, plain: &[u8], out: &mut BytesMut) -> Result<(), SealError> {
+        if plain.is_empty() {
+            return Err(SealError::Empty);
+        }
+        if plain.len() > PIPE_MAX_FRAME - TAG_LEN {
+            return Err(SealError::TooLong);
+        }
+        let count = self.sent.checked_add(1).ok_or(SealError::TooLong)?;
+        let start = out.len();
+        out.reserve(plain.len() + TAG_LEN);
+        out.extend_from_slice(plain);
+        let body = out.get_mut(start..).unwrap_or_default();
+        let tag = self.key.seal(pipe_nonce(self.end, count), self.connection.as_bytes(), body)?;
+        out.extend_from_slice(&tag);
+        self.sent = count;
+        Ok(())
+    }
+}
+
+/// The receiving half of a [`PipeCipher`].
+pub struct PipeOpener {
+    key: Arc<BulkKey>,
+    connection: ConnectionId,
+    /// Whose frames these are.
+    end: PipeEnd,
+    /// `None` once a frame did not open.
+    received: Option<u64>,
+}
+
+impl PipeOpener {
+    /// Opens the peer's next frame where it is, and cuts off its tag. A peer may send an empty one. After an error the pipe is
+    /// dead: nothing opens any more.
+    pub fn open_in_place(&mut self, frame: &mut BytesMut) -> Result<(), OpenError> {
+        let count = self.received.take().and_then(|received| received.checked_add(1)).ok_or(OpenError::Dead)?;
+        let length = frame.len().checked_sub(TAG_LEN).ok_or(OpenError::Length)?;
+        let tag = gcm::split(frame)?.1;
+        frame.truncate(length);
+        self.key.open(pipe_nonce(self.end, count), self.connection.as_bytes(), frame, tag)?;
+        self.received = Some(count);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PipeSealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PipeCipher")
+        f.debug_struct("PipeSealer")
             .field("connection", &self.connection)
             .field("end", &self.end)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PipeOpener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PipeOpener").field("connection", &self.connection).finish_non_exhaustive()
     }
 }
 
@@ -133,12 +196,53 @@ mod tests {
     fn frames_open_in_order_and_only_at_the_other_end() {
         let (mut a, mut b) = pair();
         let (one, two) = (a.seal(b"one").unwrap(), a.seal(b"two").unwrap());
-        assert_eq!(a.open(one.clone()), Err(OpenError::Tag), "one's own frame");
-        assert_eq!(b.open(two.clone()), Err(OpenError::Tag), "out of order");
-        assert_eq!(b.open(one.clone()).unwrap(), b"one");
-        assert_eq!(b.open(one), Err(OpenError::Tag), "a repeat");
-        assert_eq!(b.open(two).unwrap(), b"two");
-        assert_eq!(b.open(vec![0; 15]), Err(OpenError::Length));
+        assert_eq!(a.open(&one), Err(OpenError::Tag), "one's own frame");
+        assert_eq!(pair().1.open(&two), Err(OpenError::Tag), "out of order");
+        assert_eq!(pair().1.open(&one[..15]), Err(OpenError::Length));
+        assert_eq!(pair().1.open(&one[..18]), Err(OpenError::Tag), "truncated");
+        assert_eq!(b.open(&one).unwrap(), b"one");
+        assert_eq!(b.open(&two).unwrap(), b"two");
+        assert_eq!(b.open(&two), Err(OpenError::Tag), "a repeat");
+    }
+
+    #[test]
+    fn nothing_opens_after_a_frame_that_did_not() {
+        let (mut a, mut b) = pair();
+        let one = a.seal(b"one").unwrap();
+        for bad in [vec![0; 20], vec![0; 3]] {
+            let mut b = pair().1;
+            assert!(b.open(&bad).is_err());
+            assert_eq!(b.open(&one), Err(OpenError::Dead));
+        }
+        assert_eq!(b.open(&one).unwrap(), b"one");
+    }
+
+    #[test]
+    fn halves_work_apart_and_frames_gather_in_one_buffer() {
+        let (a, b) = pair();
+        let ((mut seal, _), (_, mut open)) = (a.split(), b.split());
+        let mut wire = BytesMut::new();
+        seal.seal_into(b"one", &mut wire).unwrap();
+        seal.seal_into(b"twotwo", &mut wire).unwrap();
+        assert_eq!(wire.len(), 3 + 6 + 2 * 16);
+        let mut one = wire.split_to(19);
+        open.open_in_place(&mut one).unwrap();
+        open.open_in_place(&mut wire).unwrap();
+        assert_eq!((&one[..], &wire[..]), (&b"one"[..], &b"twotwo"[..]));
+    }
+
+    #[test]
+    fn an_empty_frame_is_never_sent_but_read_and_a_frame_has_at_most_1_mib() {
+        let (mut a, mut b) = pair();
+        assert_eq!(a.seal(b""), Err(SealError::Empty));
+        assert_eq!(a.seal(&vec![0; PIPE_MAX_FRAME - 15]), Err(SealError::TooLong));
+        let largest = a.seal(&vec![7; PIPE_MAX_FRAME - 16]).unwrap();
+        assert_eq!(largest.len(), PIPE_MAX_FRAME, "what was refused took no counter");
+        assert_eq!(b.open(&largest).unwrap(), vec![7; PIPE_MAX_FRAME - 16]);
+        // As a peer that sends empty ones would.
+        let (a, mut b) = pair();
+        let tag = a.sealer.key.seal(pipe_nonce(PipeEnd::Initiator, 1), ID.as_bytes(), &mut []).unwrap();
+        assert_eq!(b.open(&tag).unwrap(), b"");
     }
 
     #[test]

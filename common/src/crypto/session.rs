@@ -35,15 +35,18 @@ impl Direction {
     }
 }
 
-/// The peer's key gives no secret (a small-order point), or the message is too long for AES-GCM.
+/// The peer's key gives no secret (a small-order point), or the message has a length that is not sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// X25519 gave zero.
     #[error("the peer's X25519 key is not usable")]
     WeakKey,
-    /// Longer than the cipher allows.
+    /// Longer than the cipher or the protocol allows.
     #[error("the message is too long to seal")]
     TooLong,
+    /// An empty frame of a pipe.
+    #[error("a frame of a pipe is never empty")]
+    Empty,
 }
 
 /// Why a sealed message was dropped. For tests and counters; the peer is told nothing.
@@ -58,6 +61,9 @@ pub enum OpenError {
     /// The tag does not verify.
     #[error("does not verify")]
     Tag,
+    /// An earlier frame of the same pipe did not open.
+    #[error("the pipe has failed before")]
+    Dead,
 }
 
 /// `direction ‖ counter`.

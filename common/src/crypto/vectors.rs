@@ -119,7 +119,7 @@ fn check_frame(from: &mut PipeCipher, to: &mut PipeCipher, expected: &Value) {
     assert_eq!(hex::encode(from.next_nonce()), expected["nonce"]);
     let sealed = from.seal(plain.as_bytes()).unwrap();
     assert_eq!(hex::encode(&sealed), expected["sealed"]);
-    assert_eq!(to.open(sealed).unwrap(), plain.as_bytes());
+    assert_eq!(to.open(&sealed).unwrap(), plain.as_bytes());
 }
 
 #[test]
