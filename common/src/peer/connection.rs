@@ -12,7 +12,7 @@ use super::{
     Config, Delivery, Disconnect, Drop, Event, Millis, Output, Partner, Receipt, Role, SendError, SendFailure, SendId,
 };
 use crate::crypto::{Direction, SealError, SessionKey};
-use crate::framing::{Compression, frame_json, unframe};
+use crate::framing::{Compression, frame_json, frame_pipe_signal, unframe};
 use crate::ids::{ChallengeNonce, Ed25519Public, MessageNonce, NamespaceId, PairingToken, X25519Public};
 use crate::limits::{MAX_COLLAPSE, MAX_SEALED_LIVE, MAX_SEALED_STORED};
 use crate::wire::{self, ErrorCode, Features, Frame, Platform};
@@ -225,6 +225,23 @@ impl Peer {
         json: &[u8],
         delivery: Delivery,
     ) -> Result<SendId, SendError> {
+        let compression = self.sessions.get(to).ok_or(SendError::UnknownPartner)?.compression;
+        self.send_framed(now, to, &frame_json(json, compression), delivery)
+    }
+
+    /// Seals a pipe signal and sends it live. A partner's arrives as [`Event::Message`] with
+    /// [`Body::PipeSignal`](crate::framing::Body::PipeSignal).
+    pub fn send_signal(&mut self, now: Millis, to: &Ed25519Public, signal: &[u8]) -> Result<SendId, SendError> {
+        self.send_framed(now, to, &frame_pipe_signal(signal), Delivery::Live)
+    }
+
+    fn send_framed(
+        &mut self,
+        now: Millis,
+        to: &Ed25519Public,
+        framed: &[u8],
+        delivery: Delivery,
+    ) -> Result<SendId, SendError> {
         let connected = self.is_connected();
         let session = self.sessions.get_mut(to).ok_or(SendError::UnknownPartner)?;
         let max = match &delivery {
@@ -235,7 +252,6 @@ impl Peer {
             }
             Delivery::Stored { .. } => MAX_SEALED_STORED,
         };
-        let framed = frame_json(json, session.compression);
         let sealed = sealed_len(framed.len());
         if sealed > max {
             return Err(SendError::TooLarge { sealed, max });
@@ -248,7 +264,7 @@ impl Peer {
             self.out.push_back(Output::Reserve { peer: *to, upto });
         }
         let (nonce, ciphertext) =
-            session.key.seal(taken.counter, &framed).map_err(|_| SendError::TooLarge { sealed, max })?;
+            session.key.seal(taken.counter, framed).map_err(|_| SendError::TooLarge { sealed, max })?;
         self.last_id += 1;
         let id = SendId(self.last_id);
         self.outbox.push(id, *to, nonce, ciphertext.into(), delivery);

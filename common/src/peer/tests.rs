@@ -393,6 +393,32 @@ fn a_live_message_fails_with_its_connection_and_is_never_repeated() {
 }
 
 #[test]
+fn a_pipe_signal_goes_live_as_it_is_and_a_partners_arrives_as_one() {
+    let mut bench = Bench::connected();
+    let signal = [0x81, 0xa6].repeat(800);
+    let id = bench.peer.send_signal(bench.now, &phone_key(), &signal).unwrap();
+    bench.drain();
+    let message = bench.messages()[0].clone();
+    assert!(message.live);
+    let nonce = crate::ids::MessageNonce::from_slice(&message.nonce).unwrap();
+    let (_, framed) = bench.phone.open(&nonce, &message.ciphertext).unwrap();
+    assert_eq!(framed[..], [&[2, 0], &signal[..]].concat(), "never compressed");
+    bench.relay_says(Frame::PeerOffline(wire::PeerOffline { peer: phone_key().to_vec(), r#ref: message.r#ref }));
+    assert!(
+        matches!(&bench.events[..], [Event::SendFailed { id: failed, why: SendFailure::Offline, .. }] if *failed == id)
+    );
+
+    let (nonce, sealed) = bench.phone.seal(2, &[&[2, 0], &signal[..]].concat()).unwrap();
+    let (ciphertext, nonce, peer) = (sealed.into(), nonce.to_vec(), phone_key().to_vec());
+    bench.relay_says(Frame::Message(wire::Message { ciphertext, nonce, peer, live: true, ..Default::default() }));
+    assert!(
+        matches!(&bench.events[1], Event::Message { body: crate::framing::Body::PipeSignal(body), live: true, .. } if **body == signal)
+    );
+    bench.cut();
+    assert_eq!(bench.peer.send_signal(bench.now, &phone_key(), b"x"), Err(SendError::NotConnected));
+}
+
+#[test]
 fn an_absent_recipient_of_a_live_message_is_told() {
     let mut bench = Bench::connected();
     let id = bench.send("{}", Delivery::Live).unwrap();

@@ -2,6 +2,7 @@
 //!
 //! * [`signal`]: `Invite`, `Accept`, `Reject`, which go sealed over the control plane.
 //! * [`auth`]: the challenge and the answer with which a socket joins a pipe, and the texts of flow control.
+//! * [`Pipes`]: how the two sides come to agree, sans-IO.
 //! * [`PipeClose`]: how pipe sockets end.
 //!
 //! Keys and frames are in [`crypto`](crate::crypto).
@@ -9,6 +10,10 @@
 pub mod auth;
 mod close;
 mod msgpack;
+#[cfg(feature = "peer")]
+mod pipes;
+#[cfg(all(test, feature = "peer"))]
+mod pipes_tests;
 pub mod signal;
 #[cfg(test)]
 mod tests;
@@ -16,3 +21,5 @@ mod tests;
 pub use auth::PipeAuth;
 pub use close::PipeClose;
 pub use msgpack::PipeDecodeError;
+#[cfg(feature = "peer")]
+pub use pipes::{Agreed, InvitationGone, OpenPipeError, PipeFailure, PipeOutput, Pipes, SignalDrop};
