@@ -6,6 +6,10 @@
 //! * [`RawPhone`], [`RawSocket`]: a phone that says what no honest phone would, and a socket that sends any bytes.
 //! * [`OldRelay`]: a proxy that makes the relay look like one without our features.
 //! * [`Tap`]: a proxy that notes what is sealed, and falls silent when told.
+//! * [`Site`], [`Http`]: a web server and a web client of the tests' own, for what goes through a tunnel.
+//! * [`Tunnel`], [`Proxy`]: a daemon that lets phones at the site, a phone of it, and its `skald-phone proxy`.
+//! * [`Members`], [`RawPipe`]: an agent and a phone that are nothing but keys, and their ends of pipes.
+//! * [`Meddler`]: a proxy that tampers with the frames of pipes.
 //! * [`Parties`]: all of them, dying and coming back while items are answered.
 //!
 //! | variable | |
@@ -23,9 +27,12 @@ mod clock;
 mod daemon;
 mod dice;
 mod files;
+mod http;
+mod meddler;
 mod old_relay;
 mod parties;
 mod phone;
+mod pipes;
 mod process;
 mod raw;
 mod relay;
@@ -34,6 +41,8 @@ mod skaldctl;
 mod sockets;
 mod tap;
 mod test_host;
+mod tunnel;
+mod web;
 mod world;
 
 use std::future::Future;
@@ -44,9 +53,12 @@ pub use clock::shift_clock;
 pub use daemon::{Daemon, DaemonOptions};
 pub use dice::Dice;
 pub use files::{containing, mode, read_all};
+pub use http::{Http, next_piece, text};
+pub use meddler::{Meddled, Meddler, Trick};
 pub use old_relay::OldRelay;
 pub use parties::{Blow, Kind, Parties, Victim};
 pub use phone::Phone;
+pub use pipes::{Members, RawPipe, Received, Way};
 pub use process::{Finished, Process, Stream, command};
 pub use raw::{RawPhone, RawSocket};
 pub use relay::Relay;
@@ -55,6 +67,8 @@ pub use skaldctl::Skaldctl;
 pub use sockets::{Call, Control, Host};
 pub use tap::{From, Moment, Nonces, Sprung, Tap, Then, What};
 pub use test_host::{Noted, TestHost};
+pub use tunnel::{Proxy, Tunnel};
+pub use web::{Body, CONNECTION, PAGE_WORKED, PIECES, Pattern, Site, Visits, checksum, full, piece, sum_of};
 pub use world::World;
 
 /// How long a test waits for anything: far longer than it takes on a busy machine, so that only what never comes fails.

@@ -8,18 +8,21 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use skald_common::crypto::{Identity, Seed};
 use skald_common::framing::{Body, Compression};
-use skald_common::ids::{ChallengeNonce, Ed25519Public, NamespaceId};
+use skald_common::ids::{ChallengeNonce, ConnectionId, Ed25519Public, NamespaceId};
 use skald_common::pairing::PairingQr;
 use skald_common::payload::uuid_v4;
 use skald_common::peer::{
-    Config, Delivery, Disconnect, Event, Output, Partner, Peer, Role, Routes, first_send_counter,
+    Config, Delivery, Disconnect, Event, Millis, Output, Partner, Peer, Role, Routes, SendError, SendId,
+    first_send_counter,
 };
+use skald_common::pipe::signal::Signal;
 use skald_common::wire::{self, Features, Frame, Platform};
 use skald_link::{Clock, Link, feed};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
+use crate::pipes::RawPipe;
 use crate::{random, unix_ms, within};
 
 /// A phone that says what it is told, valid or not.
@@ -33,6 +36,14 @@ pub struct RawPhone {
     /// Payloads that came while an ack was awaited, and acks that came while something else was.
     waiting: VecDeque<Value>,
     acks: Vec<Value>,
+    /// What came about pipes.
+    signals: VecDeque<Signal>,
+}
+
+/// What a message was.
+enum Heard {
+    Payload(Value),
+    Signal,
 }
 
 /// The engine on its socket; it moves only while something is awaited from it.
@@ -101,7 +112,15 @@ impl RawPhone {
             }
         }
         driver.link.finish().await;
-        Ok(Self { seed, qr, driver: None, received: 0, waiting: VecDeque::new(), acks: Vec::new() })
+        Ok(Self {
+            seed,
+            qr,
+            driver: None,
+            received: 0,
+            waiting: VecDeque::new(),
+            acks: Vec::new(),
+            signals: VecDeque::new(),
+        })
     }
 
     /// Its seed, for a twin of it.
@@ -186,9 +205,41 @@ impl RawPhone {
     /// Seals and sends any bytes as a JSON body, and waits until the relay has them.
     pub async fn send_bytes(&mut self, body: &[u8], delivery: Delivery) {
         let agent = self.qr.agent_ed25519_pub;
+        self.send_by(|peer, now| peer.send(now, &agent, body, delivery)).await;
+    }
+
+    /// Seals and sends a signal, live, and waits until the relay has passed it on.
+    pub async fn send_signal(&mut self, signal: &Signal) {
+        let (agent, signal) = (self.qr.agent_ed25519_pub, signal.encode());
+        self.send_by(|peer, now| peer.send_signal(now, &agent, &signal)).await;
+    }
+
+    /// The next signal of the daemon.
+    pub async fn signal(&mut self) -> Signal {
+        let search = async {
+            loop {
+                if let Some(signal) = self.signals.pop_front() {
+                    return signal;
+                }
+                if let Heard::Payload(payload) = self.hear().await {
+                    self.waiting.push_back(payload);
+                }
+            }
+        };
+        within("a signal", search).await
+    }
+
+    /// Its end of a pipe to the daemon, which nothing has been said about yet.
+    pub async fn pipe(&self, connection: ConnectionId) -> RawPipe {
+        let url = self.qr.relay_url.replace(wire::CONTROL_PATH, wire::PIPE_PATH);
+        let agent = &self.qr.agent_ed25519_pub;
+        RawPipe::join(&url, &Identity::new(&self.seed), agent, self.qr.namespace_id, connection, false).await
+    }
+
+    async fn send_by(&mut self, send: impl FnOnce(&mut Peer, Millis) -> Result<SendId, SendError>) {
         let driver = self.driver();
         let now = driver.clock.now();
-        let sent = driver.peer.send(now, &agent, body, delivery).expect("the message can be sent");
+        let sent = send(&mut driver.peer, now).expect("the message can be sent");
         // Events that come meanwhile stay for whoever waits for them.
         let mut meanwhile = VecDeque::new();
         loop {
@@ -237,13 +288,29 @@ impl RawPhone {
 
     async fn any_payload(&mut self) -> Value {
         loop {
+            if let Heard::Payload(payload) = self.hear().await {
+                return payload;
+            }
+        }
+    }
+
+    /// The next message; a signal is kept for whoever waits for one.
+    async fn hear(&mut self) -> Heard {
+        loop {
             let Event::Message { receipt, body, .. } = self.driver().next().await else { continue };
             self.received = receipt.counter;
             let driver = self.driver();
             driver.peer.accept(driver.clock.now(), receipt);
             driver.drain();
-            let Body::Json(json) = body else { panic!("the daemon sent a pipe signal") };
-            return serde_json::from_slice(&json).expect("the daemon sends JSON");
+            match body {
+                Body::Json(json) => {
+                    return Heard::Payload(serde_json::from_slice(&json).expect("the daemon sends JSON"));
+                }
+                Body::PipeSignal(signal) => {
+                    self.signals.push_back(Signal::decode(&signal).expect("the daemon sends signals"));
+                    return Heard::Signal;
+                }
+            }
         }
     }
 
@@ -311,18 +378,47 @@ impl RawSocket {
 
     /// Opens it and authenticates as a device of this namespace.
     pub async fn client(url: &str, seed: &Seed, namespace: &NamespaceId) -> Self {
-        let mut socket = Self::open(url).await;
         let identity = Identity::new(seed);
-        let Some(Frame::Challenge(challenge)) = socket.next().await else { panic!("no challenge") };
-        let nonce = ChallengeNonce::from_slice(&challenge.nonce).expect("32 bytes");
         let client = wire::AuthClient {
             namespace_id: namespace.to_vec(),
             client_ed25519_pub: identity.ed25519_pub().to_vec(),
             platform: Platform::Android as i32,
             ..Default::default()
         };
+        Self::authenticated(url, &identity, wire::Role::Client(client)).await
+    }
+
+    /// Opens it, authenticates as an agent, and authorizes these devices.
+    pub async fn agent(url: &str, identity: &Identity, devices: &[Ed25519Public]) -> Self {
+        let agent = wire::AuthAgent { agent_ed25519_pub: identity.ed25519_pub().to_vec(), features: 0 };
+        let mut socket = Self::authenticated(url, identity, wire::Role::Agent(agent)).await;
+        socket.authorize(devices).await;
+        socket
+    }
+
+    /// Authorizes these devices and no others, as the agent.
+    pub async fn authorize(&mut self, devices: &[Ed25519Public]) {
+        let clients = devices.iter().map(Ed25519Public::to_vec).collect();
+        self.send(Frame::Authorize(wire::Authorize { clients })).await;
+        while !matches!(self.next().await.expect("an open socket"), Frame::AuthorizeOk(_)) {}
+    }
+
+    /// A question of the control plane and its answer: the relay has read what was sent before.
+    pub async fn presence(&mut self) -> Vec<Vec<u8>> {
+        self.send(Frame::PresenceRequest(wire::PresenceRequest {})).await;
+        loop {
+            if let Frame::PresenceList(list) = self.next().await.expect("an open socket") {
+                return list.online;
+            }
+        }
+    }
+
+    async fn authenticated(url: &str, identity: &Identity, role: wire::Role) -> Self {
+        let mut socket = Self::open(url).await;
+        let Some(Frame::Challenge(challenge)) = socket.next().await else { panic!("no challenge") };
+        let nonce = ChallengeNonce::from_slice(&challenge.nonce).expect("32 bytes");
         let signature = identity.sign_challenge(&nonce).to_vec();
-        socket.send(Frame::Auth(wire::Auth { signature, role: Some(wire::Role::Client(client)) })).await;
+        socket.send(Frame::Auth(wire::Auth { signature, role: Some(role) })).await;
         let answer = socket.next().await;
         assert!(matches!(answer, Some(Frame::AuthOk(_))), "{answer:?}");
         socket

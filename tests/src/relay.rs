@@ -123,6 +123,16 @@ impl Relay {
         self.local.as_ref().map(|local| local.process.report()).unwrap_or_default()
     }
 
+    /// How much memory its runtime holds right now, bytes; of a relay of our own.
+    pub fn resident(&self) -> u64 {
+        let script = self.local().process.pid();
+        let runtime =
+            descendants(script).into_iter().find(|&pid| status_of(pid, "Name:").as_deref() == Some("workerd"));
+        let resident = runtime.and_then(|pid| status_of(pid, "VmRSS:")).expect("the runtime is a child of the script");
+        let kib: u64 = resident.trim_end_matches(" kB").parse().expect("a number of kB");
+        kib * 1024
+    }
+
     /// SIGKILL, as in a power cut; what it has accepted must be on disk.
     pub async fn kill(&self) {
         let process = &self.local().process;
@@ -162,6 +172,19 @@ impl Relay {
     fn local(&self) -> &Local {
         self.local.as_ref().expect("a relay of our own")
     }
+}
+
+/// A process and all that it has started, and they.
+fn descendants(pid: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    [pid].into_iter().chain(children.flat_map(descendants)).collect()
+}
+
+/// A line of a process's status, without its name.
+fn status_of(pid: i32, name: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
 }
 
 /// Arguments that set variables.
