@@ -71,8 +71,10 @@ pub trait Local {
     type Write: AsyncWrite + Unpin + Send + 'static;
     /// Both halves.
     fn halves(self) -> (Self::Read, Self::Write);
-    /// Has the connection end in a way that the other side cannot take for an orderly one.
-    fn reset(write: Self::Write);
+    /// The pipe broke, as `why` says in words, before anything was written here if `untouched`. Ends the connection in a way
+    /// that the other side cannot take for an orderly one, or says what happened and ends it in order; gives whether in
+    /// order.
+    fn broken(write: Self::Write, why: &str, untouched: bool) -> impl Future<Output = bool> + Send;
 }
 
 impl Local for TcpStream {
@@ -83,11 +85,12 @@ impl Local for TcpStream {
         self.into_split()
     }
 
-    fn reset(write: OwnedWriteHalf) {
+    async fn broken(write: OwnedWriteHalf, _: &str, _: bool) -> bool {
         // If that fails, the connection is gone already.
         let _ = write.as_ref().set_zero_linger();
         // Dropped, it would say goodbye in order, whatever its linger.
         write.forget();
+        false
     }
 }
 
@@ -183,12 +186,11 @@ pub async fn splice<L: Local, O: PipeOut>(
     let mut halves: Halves<L, O> = JoinSet::new();
     halves.spawn(send_all(read, out, Arc::clone(&traffic)));
     halves.spawn(receive_all(inward, write, Arc::clone(&traffic)));
-    let first = next::<L, O>(&mut halves).await;
-    match first {
+    match next::<L, O>(&mut halves).await {
         Half::Sent(out) => {
             if end == LocalEnd::MayWait {
                 tokio::select! {
-                    second = next::<L, O>(&mut halves) => return finish::<L, O>(second),
+                    second = next::<L, O>(&mut halves) => return finish::<L, O>(second, None, halves, &traffic).await,
                     () = silence(&traffic) => {}
                 }
             }
@@ -196,24 +198,11 @@ pub async fn splice<L: Local, O: PipeOut>(
             let _ = out.close().await;
             SpliceEnd::Local
         }
-        Half::NotTaken(mut read) => {
-            let Ok(second) = timeout(DRAIN, next::<L, O>(&mut halves)).await else { return stuck() };
-            if let Half::Received(_) = second {
-                let _ = timeout(GOODBYE, discard(&mut read)).await;
-            }
-            finish::<L, O>(second)
-        }
-        Half::Received(write) => {
-            // It may be about to find out that nobody takes what it reads.
-            let goodbye = async {
-                if let Half::NotTaken(mut read) = next::<L, O>(&mut halves).await {
-                    discard(&mut read).await;
-                }
-            };
-            let _ = timeout(GOODBYE, goodbye).await;
-            finish::<L, O>(Half::Received(write))
-        }
-        broken => finish::<L, O>(broken),
+        Half::NotTaken(read) => match timeout(DRAIN, next::<L, O>(&mut halves)).await {
+            Ok(second) => finish::<L, O>(second, Some(read), halves, &traffic).await,
+            Err(_) => SpliceEnd::LocalBroke(io::Error::new(io::ErrorKind::TimedOut, "nobody reads what is left")),
+        },
+        first => finish::<L, O>(first, None, halves, &traffic).await,
     }
 }
 
@@ -225,20 +214,47 @@ async fn next<L: Local, O: PipeOut>(halves: &mut Halves<L, O>) -> Half<L::Read, 
     }
 }
 
-fn finish<L: Local, O: PipeOut>(half: Half<L::Read, L::Write, O>) -> SpliceEnd {
-    match half {
+/// Ends the local connection as the pipe has ended. `read`, if it is known already, is where nobody takes from any more.
+async fn finish<L: Local, O: PipeOut>(
+    half: Half<L::Read, L::Write, O>,
+    read: Option<L::Read>,
+    mut halves: Halves<L, O>,
+    traffic: &Traffic,
+) -> SpliceEnd {
+    let end = match half {
         Half::Received(_) => SpliceEnd::Pipe,
-        Half::Sent(_) | Half::NotTaken(_) => SpliceEnd::Local,
         Half::PipeBroke(write, why) => {
-            L::reset(write);
-            SpliceEnd::PipeBroke(why)
+            let in_order = L::broken(write, &why, traffic.received() == 0).await;
+            let end = SpliceEnd::PipeBroke(why);
+            if !in_order {
+                return end;
+            }
+            end
         }
-        Half::ReadBroke(error) | Half::WriteBroke(error) => SpliceEnd::LocalBroke(error),
-    }
+        Half::ReadBroke(error) | Half::WriteBroke(error) => return SpliceEnd::LocalBroke(error),
+        Half::Sent(_) | Half::NotTaken(_) => return SpliceEnd::Local,
+    };
+    let goodbye = async {
+        let read = match read {
+            Some(read) => Some(read),
+            // It may be about to find out that nobody takes what it reads.
+            None => match next::<L, O>(&mut halves).await {
+                Half::NotTaken(read) => Some(read),
+                _ => None,
+            },
+        };
+        if let Some(mut read) = read {
+            discard(&mut read).await;
+        }
+    };
+    let _ = timeout(GOODBYE, goodbye).await;
+    end
 }
 
-fn stuck() -> SpliceEnd {
-    SpliceEnd::LocalBroke(io::Error::new(io::ErrorKind::TimedOut, "nobody reads what is left"))
+/// Before a connection is closed that was sent its last bytes and may still be sending: throws away what comes, for 2 s or
+/// until its end.
+pub async fn hear_out(read: &mut (impl AsyncRead + Unpin)) {
+    let _ = timeout(GOODBYE, discard(read)).await;
 }
 
 async fn send_all<R: AsyncRead + Unpin, W, O: PipeOut>(

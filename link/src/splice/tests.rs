@@ -56,7 +56,14 @@ impl Local for DuplexStream {
         tokio::io::split(self)
     }
 
-    fn reset(_: Self::Write) {}
+    /// Says what happened, where it can.
+    async fn broken(mut write: Self::Write, why: &str, untouched: bool) -> bool {
+        if untouched {
+            write.write_all(format!("sorry: {why}").as_bytes()).await.unwrap();
+            write.shutdown().await.unwrap();
+        }
+        untouched
+    }
 }
 
 struct World<L> {
@@ -169,6 +176,24 @@ async fn a_broken_pipe_resets_the_connection_after_what_came_before_was_written(
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     let SpliceEnd::PipeBroke(why) = end.await.unwrap() else { panic!("not broken") };
     assert_eq!(why, "gone");
+}
+
+#[tokio::test]
+async fn a_pipe_that_breaks_before_anything_came_lets_the_connection_say_so() {
+    let World { mut user, out, inward, end, .. } = memory(LocalEnd::MayWait);
+    drop((out, inward));
+    let mut all = String::new();
+    user.read_to_string(&mut all).await.unwrap();
+    assert_eq!(all, "sorry: gone");
+    drop(user);
+    assert!(matches!(end.await.unwrap(), SpliceEnd::PipeBroke(_)));
+
+    let World { mut user, mut out, inward, .. } = memory(LocalEnd::MayWait);
+    out.send(b"something").await.unwrap();
+    drop((out, inward));
+    all.clear();
+    user.read_to_string(&mut all).await.unwrap();
+    assert_eq!(all, "something");
 }
 
 #[tokio::test]
