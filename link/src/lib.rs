@@ -18,12 +18,13 @@
 //! }
 //! ```
 //!
-//! [`splice`](mod@splice) joins a local connection and a pipe.
+//! [`pipe`] is one end of a byte stream through the relay; [`splice`](mod@splice) joins a local connection and a pipe.
 //!
 //! Knows nothing of frames, except where a test of a debug build names one ([`debug`]). TLS is rustls with ring, trusting the system's roots and, where there are none, webpki's.
 
 mod clock;
 pub mod debug;
+pub mod pipe;
 mod socket;
 pub mod splice;
 

@@ -116,11 +116,12 @@ impl Link {
     }
 }
 
-type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 async fn run(url: String, events: mpsc::Sender<LinkEvent>, mut to_send: mpsc::UnboundedReceiver<Message>) {
+    let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     let dialled = tokio::select! {
-        dialled = connect(&url) => dialled,
+        dialled = connect(&url, config) => dialled,
         () = events.closed() => return,
     };
     let mut stream = match dialled {
@@ -212,8 +213,8 @@ async fn goodbye(stream: &mut Stream) {
     }
 }
 
-async fn connect(url: &str) -> Result<Stream, DialFailure> {
-    let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+/// Opens a WebSocket; its TCP sends at once, whatever there is.
+pub(crate) async fn connect(url: &str, config: WebSocketConfig) -> Result<Stream, DialFailure> {
     match connect_async_with_config(url, Some(config), true).await {
         Ok((stream, _)) => Ok(stream),
         Err(Error::Http(response)) => {
