@@ -39,7 +39,7 @@ struct Answer {
 struct Delivered {
     answer_id: String,
     words: String,
-    /// When it was first delivered.
+    /// When it was given.
     at: u64,
     losses: u64,
     restarts: u64,
@@ -153,9 +153,10 @@ impl Oracle {
         demand(durable, || format!("{tag}: the host is called with what is not on the disk"));
         let Some(payload) = payload(&params.answer) else {
             // A refusal has no words of its own: it must be one of this device's.
-            let known = self.answers.values().any(|answer| (answer.tag.as_str(), answer.by) == (tag, by));
-            demand(known, || format!("{tag}: refused by nobody"));
-            return self.only_one(tag, "a refusal", params);
+            let refusals = self.answers.values().filter(|answer| (answer.tag.as_str(), answer.by) == (tag, by));
+            let given = refusals.map(|answer| answer.at).min();
+            demand(given.is_some(), || format!("{tag}: refused by nobody"));
+            return self.only_one(tag, "a refusal", given.unwrap_or_default(), params);
         };
         let Some(answer) = self.answers.get(&payload) else {
             return demand(false, || format!("{tag}: the host gets {payload}, which nobody said"));
@@ -167,12 +168,14 @@ impl Oracle {
         demand(!approves || seen, || format!("{tag}: {payload} approves what was not sent whole"));
         let void = answer.verdict.as_deref().is_some_and(|verdict| verdict != "accepted") && !answer.loose;
         demand(!void, || format!("{tag}: the host gets {payload}, which was told to be {:?}", answer.verdict));
-        self.only_one(tag, &payload, params);
+        let given = answer.at;
+        self.only_one(tag, &payload, given, params);
     }
 
-    /// Of all answers in one life of an item one is ever delivered, under one id.
-    fn only_one(&mut self, tag: &str, words: &str, params: &ResolveParams) {
-        let (now, latest, losses, restarts) = (self.now, self.latest, self.losses, self.restarts);
+    /// Of all answers in one life of an item one is ever delivered, under one id. How long that holds is reckoned from when
+    /// the answer was given: the host may have left the call unread for a day.
+    fn only_one(&mut self, tag: &str, words: &str, at: u64, params: &ResolveParams) {
+        let (latest, losses, restarts) = (self.latest, self.losses, self.restarts);
         let secret = params.answer.kind() == Kind::Elicitation;
         let life = self.lives.entry(tag.to_owned()).or_default();
         let number = life.number;
@@ -187,7 +190,7 @@ impl Oracle {
             }
         }
         let answer_id = params.answer_id.clone();
-        life.delivered = Some(Delivered { answer_id, words: words.to_owned(), at: now, losses, restarts });
+        life.delivered = Some(Delivered { answer_id, words: words.to_owned(), at, losses, restarts });
         if secret || losses > 0 {
             return;
         }

@@ -123,3 +123,18 @@ fn an_answer_that_its_host_was_called_with_is_not_replaced_however_old_it_is() {
     ];
     replay(4334, &steps);
 }
+
+/// A host read its call a day late, when the answer had been given up: the day is reckoned from the answer.
+#[test]
+fn an_answer_may_be_replaced_once_it_is_a_day_old_and_its_host_has_not_looked() {
+    let steps = [
+        Step(HostConnects { host: 1, linger: 3 }, 255),
+        Step(Raise { host: 1, kind: 1, number: 0, content: 0, large: false, life: 0 }, 255),
+        Step(Answers { which: 3, tap: Yes }, 255),
+        Step(Waits { ms: 90_000_000 }, 255),
+        Step(Call { host: 1, reaction: Ignore }, 255),
+        Step(HostVanishes { host: 1 }, 255),
+        Step(Answers { which: 0, tap: No }, 255),
+    ];
+    replay(497, &steps);
+}
