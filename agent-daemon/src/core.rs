@@ -1,6 +1,6 @@
 //! One thing after the other: hands each input to the hub and carries out the step that comes back, in order.
 //!
-//! It does no I/O of its own. [`Disk`], [`Socket`] and [`Surroundings`] are handed in: the [daemon](crate::daemon)'s
+//! It does no I/O of its own. [`Disk`], [`Socket`], [`Tunnels`] and [`Surroundings`] are handed in: the [daemon](crate::daemon)'s
 //! thread runs it on the real ones, the simulation of the hub's tests on ones that fail, forget and crash at will.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,9 +14,10 @@ use crate::hub::api::{Command, HOST_CALL_QUEUE, HostCall, HostSession, SessionId
 use crate::hub::durable::{Backup, Durable, Write};
 use crate::hub::effects::{Effect, Step};
 use crate::hub::events::{EVENT_QUEUE, Event};
-use crate::hub::{Ctx, Hub, Input, Names, Now, RelayInput};
+use crate::hub::{Ctx, Hub, Input, Names, Now, RelayInput, TunnelNews, TunnelOrder};
 use crate::relay::{Connection, FromRelay, Socket};
 use crate::store::{Store, StoreError};
+use crate::tunnels::Tunnels;
 
 /// How long the connection stays down after the disk has refused a write that it needs.
 const DISK_PAUSE_MS: Millis = 10_000;
@@ -70,10 +71,11 @@ pub(crate) trait Surroundings {
 }
 
 /// The hub, with everything that its steps are carried out on.
-pub(crate) struct Core<D, L, S> {
+pub(crate) struct Core<D, L, T, S> {
     pub(crate) hub: Hub,
     pub(crate) disk: D,
     pub(crate) relay: Connection<L>,
+    pub(crate) tunnels: T,
     surroundings: S,
     hosts: HashMap<SessionId, mpsc::Sender<HostCall>>,
     closings: mpsc::UnboundedSender<SessionId>,
@@ -97,11 +99,12 @@ pub(crate) struct Beginning<D> {
 /// The step's writes have failed, and the hub is what the disk holds.
 struct NotStored;
 
-impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
+impl<D: Disk, L: Socket, T: Tunnels, S: Surroundings> Core<D, L, T, S> {
     /// `closings` is told of host sessions that were dropped.
     pub(crate) fn new(
         beginning: Beginning<D>,
         relay: Connection<L>,
+        tunnels: T,
         surroundings: S,
         closings: mpsc::UnboundedSender<SessionId>,
     ) -> Self {
@@ -110,6 +113,7 @@ impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
             hub: Hub::new(names, settings, durable, notices, surroundings.now()),
             disk,
             relay,
+            tunnels,
             surroundings,
             hosts: HashMap::new(),
             closings,
@@ -130,6 +134,7 @@ impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
     pub(crate) fn command(&mut self, command: Command) -> Result<(), StoreError> {
         self.input(match command {
             Command::DevicesRestore(reply) => Input::Restore(self.disk.read_backup(), reply),
+            Command::Status(reply) => Input::Status(self.tunnels.passed(), reply),
             command => Input::Command(command),
         })?;
         self.settle()
@@ -144,6 +149,12 @@ impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
     /// Something happened on the relay's socket.
     pub(crate) fn relay_event(&mut self, event: LinkEvent) -> Result<(), StoreError> {
         self.relay.feed(self.surroundings.now().mono, event);
+        self.settle()
+    }
+
+    /// Something became of a tunnel.
+    pub(crate) fn tunnel_news(&mut self, news: TunnelNews) -> Result<(), StoreError> {
+        self.input(Input::Tunnel(news))?;
         self.settle()
     }
 
@@ -233,9 +244,11 @@ impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
             let durable = self.disk.load()?;
             self.hub.reload(durable, &why, self.surroundings.now());
             for effect in step.effects {
-                // The hub has forgotten this session in any case.
-                if let Effect::CloseSession(session) = &effect {
-                    self.hosts.remove(session);
+                match &effect {
+                    // The hub has forgotten these in any case.
+                    Effect::CloseSession(session) => drop(self.hosts.remove(session)),
+                    Effect::Tunnel(TunnelOrder::End(connection)) => self.tunnels.order(TunnelOrder::End(*connection)),
+                    _ => {}
                 }
                 self.follow_ups.extend(effect.undo(&why));
             }
@@ -270,6 +283,12 @@ impl<D: Disk, L: Socket, S: Surroundings> Core<D, L, S> {
                     self.follow_ups.push_back(Input::Relay(RelayInput::Failed { token, why }));
                 }
             }
+            Effect::Signal { to, connection, signal } => {
+                let now = self.surroundings.now().mono;
+                let failed = self.relay.signal(now, &to, connection, &signal);
+                self.follow_ups.extend(failed.map(Input::Relay));
+            }
+            Effect::Tunnel(order) => self.tunnels.order(order),
             Effect::Relay(order) => {
                 let mut seed = [0; 8];
                 self.surroundings.random(&mut seed);

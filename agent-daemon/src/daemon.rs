@@ -20,6 +20,7 @@ use crate::identity::{self, SeedError};
 use crate::relay::Connection;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::store::{Opened, Store, StoreError};
+use crate::tunnels::TunnelThread;
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -72,19 +73,19 @@ impl Daemon {
             ed25519: identity.ed25519_pub(),
             x25519: identity.x25519_pub(),
         };
-        drop(identity);
         let Opened { store, durable, notices } = Store::open(state_dir.path(), names.namespace, new, unix_ms())?;
         for notice in &notices {
             tracing::warn!("{notice}");
         }
         let beginning = Beginning { names, settings, disk: disk(store), durable, notices };
+        let tunnels = TunnelThread::start(identity).map_err(DaemonError::Thread)?;
         let (handle, inbox) = HubHandle::new();
         let (stop, stopped) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DaemonError::Thread)?;
         let thread = move || {
-            let result = runtime.block_on(run(beginning, seed, inbox, stopped)).map_err(DaemonError::Store);
+            let result = runtime.block_on(run(beginning, seed, tunnels, inbox, stopped)).map_err(DaemonError::Store);
             drop(state_dir);
             // Nobody may be listening any more.
             let _ = end.send(result);
@@ -135,12 +136,13 @@ impl Surroundings for Machine {
 async fn run<D: Disk>(
     beginning: Beginning<D>,
     seed: Seed,
+    tunnels: TunnelThread,
     mut inbox: Inbox,
     mut stop: oneshot::Receiver<()>,
 ) -> Result<(), StoreError> {
     let clock = Clock::start();
     let connection = Connection::new(seed, Link::new());
-    let mut core = Core::new(beginning, connection, Machine { clock }, inbox.closings_sender.clone());
+    let mut core = Core::new(beginning, connection, tunnels, Machine { clock }, inbox.closings_sender.clone());
     core.start()?;
     loop {
         let deadline = core.deadline();
@@ -152,9 +154,11 @@ async fn run<D: Disk>(
             },
             Some(session) = inbox.closings.recv() => core.host_closed(session)?,
             event = core.relay.next() => core.relay_event(event)?,
+            news = core.tunnels.next() => core.tunnel_news(news)?,
             () = clock.sleep_until(deadline) => core.timeout()?,
         }
     }
+    core.tunnels.stop();
     core.relay.finish().await;
     Ok(())
 }

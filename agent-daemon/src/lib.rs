@@ -3,7 +3,7 @@
 //! * [`daemon`]: starts the parts and ties them together; `core`: hands inputs to the hub and carries out its steps.
 //! * [`hub`]: the one owner of state: items, answers, devices, pairing. Without I/O; [`hub::api`] is the way in.
 //! * [`store`]: the database and the backup of devices beside it.
-//! * `relay`: the connection to the relay.
+//! * `relay`: the connection to the relay; `tunnels`: where the bytes of pipes pass.
 //! * [`identity`], [`state_dir`]: the seed file, the state folder and its lock.
 //! * [`rpc`]: JSON-RPC 2.0 in lines, for both ends of the sockets.
 //! * [`server`]: the two Unix sockets.
@@ -27,3 +27,4 @@ pub mod rpc;
 pub mod server;
 pub mod state_dir;
 pub mod store;
+mod tunnels;

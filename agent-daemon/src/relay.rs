@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use skald_common::crypto::{Identity, Seed};
 use skald_common::framing::Body;
-use skald_common::ids::{Ed25519Public, NamespaceId};
+use skald_common::ids::{ConnectionId, Ed25519Public, NamespaceId};
 use skald_common::peer::{
     Config, Delivery, Event, Millis, Output, Partner, Peer, Receipt, Role, Routes, SendError, SendFailure, SendId,
 };
@@ -44,6 +44,14 @@ impl Socket for Link {
     }
 }
 
+/// What was given to the engine.
+#[derive(Debug, Clone, Copy)]
+enum Sent {
+    Payload(Token),
+    /// About this pipe.
+    Signal(ConnectionId),
+}
+
 /// The connection.
 #[derive(Debug)]
 pub(crate) struct Connection<L> {
@@ -51,7 +59,7 @@ pub(crate) struct Connection<L> {
     namespace: NamespaceId,
     peer: Option<Peer>,
     link: L,
-    sends: HashMap<SendId, Token>,
+    sends: HashMap<SendId, Sent>,
     /// After a rejected message, what else came over that connection is not looked at: it will come again, in order.
     rejecting: bool,
 }
@@ -136,7 +144,7 @@ impl<L: Socket> Connection<L> {
         let peer = self.peer.as_mut().ok_or(Failure::Offline)?;
         match peer.send(now, to, json, delivery) {
             Ok(id) => {
-                self.sends.insert(id, token);
+                self.sends.insert(id, Sent::Payload(token));
                 Ok(())
             }
             Err(SendError::NotConnected) => Err(Failure::Offline),
@@ -145,6 +153,23 @@ impl<L: Socket> Connection<L> {
                 tracing::error!(device = %to.short(), %error, "a payload cannot be sent");
                 Err(Failure::Other)
             }
+        }
+    }
+
+    /// Seals and sends a signal about a pipe. The input that comes back, if any, is for the hub.
+    pub(crate) fn signal(
+        &mut self,
+        now: Millis,
+        to: &Ed25519Public,
+        connection: ConnectionId,
+        signal: &[u8],
+    ) -> Option<RelayInput> {
+        match self.peer.as_mut().map(|peer| peer.send_signal(now, to, signal)) {
+            Some(Ok(id)) => {
+                self.sends.insert(id, Sent::Signal(connection));
+                None
+            }
+            Some(Err(_)) | None => Some(RelayInput::SignalFailed(connection)),
         }
     }
 
@@ -241,14 +266,18 @@ impl<L: Socket> Connection<L> {
                 let (from, counter) = (receipt.from, receipt.counter);
                 let input = match body {
                     Body::Json(json) => RelayInput::Message { from, counter, json },
-                    Body::PipeSignal(_) => RelayInput::Unread { from, counter },
+                    Body::PipeSignal(signal) => RelayInput::Signal { from, counter, signal },
                 };
                 return Some(FromRelay::Hub(input, Some(receipt)));
             }
-            Event::Accepted { id, queued } => RelayInput::Accepted { token: self.sends.remove(&id)?, queued },
-            Event::SendFailed { id, why, .. } => {
-                RelayInput::Failed { token: self.sends.remove(&id)?, why: failure(&why) }
-            }
+            Event::Accepted { id, queued } => match self.sends.remove(&id)? {
+                Sent::Payload(token) => RelayInput::Accepted { token, queued },
+                Sent::Signal(_) => return None,
+            },
+            Event::SendFailed { id, why, .. } => match self.sends.remove(&id)? {
+                Sent::Payload(token) => RelayInput::Failed { token, why: failure(&why) },
+                Sent::Signal(connection) => RelayInput::SignalFailed(connection),
+            },
             Event::PresenceList(online) => RelayInput::PresenceList(online),
             Event::Presence(key, online) => RelayInput::Presence(key, online),
             Event::RelayError { offline: Some(key), .. } => RelayInput::Offline(key),

@@ -62,6 +62,7 @@ impl From<&Config> for Settings {
             pairing_ttl: config.pairing_ttl,
             require_device_confirmation: config.require_device_confirmation,
             notify_delay_secs: config.notify_delay_secs,
+            web_port: config.web_port,
         }
     }
 }

@@ -15,7 +15,7 @@ pub use hosts::{
 };
 pub use results::{
     Applied, DeviceCounts, DeviceEntry, DeviceState, DeviceTable, HostStatus, InboxEntry, NotificationSent,
-    PairingCode, PairingStarted, PairingState, PendingCounts, RelayStatus, Status,
+    PairingCode, PairingStarted, PairingState, PendingCounts, ProxyStatus, RelayStatus, Status, TunnelStatus,
 };
 use skald_common::payload::RawJson;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -42,6 +42,8 @@ pub struct Settings {
     pub require_device_confirmation: bool,
     /// How long an approval or clarification waits before it is pushed, seconds.
     pub notify_delay_secs: u32,
+    /// Port of the web page on 127.0.0.1 that authorized devices may reach through pipes; `None`: no page.
+    pub web_port: Option<u16>,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             pairing_ttl: skald_common::limits::PAIRING_TTL_SECS,
             require_device_confirmation: true,
             notify_delay_secs: 20,
+            web_port: None,
         }
     }
 }

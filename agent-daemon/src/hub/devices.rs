@@ -111,6 +111,7 @@ impl Hub {
         self.write(Write::RemoveDevice(key));
         self.devices_are_normal();
         self.forget_pushes(&key);
+        self.end_tunnels_of(&key);
         self.effect(Effect::Relay(RelayOrder::RemovePartner(key)));
         if device.is_authorized() {
             self.tell_relay_list();

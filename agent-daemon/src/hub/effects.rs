@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use skald_common::ids::{Ed25519Public, PairingToken};
+use skald_common::ids::{ConnectionId, Ed25519Public, PairingToken};
 use skald_common::peer::{Delivery, Partner};
 use tokio::sync::broadcast;
 use zeroize::Zeroizing;
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::api::{ApiError, CallOutcome, Command, HostCall, HostRequest, HostSession, Responder, SessionId};
 use super::durable::Write;
 use super::events::Event;
-use super::{Failure, Input, RelayInput};
+use super::{Failure, Input, RelayInput, TunnelNews, TunnelOrder};
 
 /// The hub's answer to one input: carry out `writes` as one transaction, then `effects` in order. If the transaction
 /// fails, none of the effects happen: their replies are failed, and the hub is reloaded from the disk.
@@ -38,8 +38,12 @@ pub(crate) enum Effect {
     CallHost(SessionId, HostCall),
     /// Seal a payload and send it; its fate comes back under the token.
     Send { token: Token, to: Ed25519Public, json: Zeroizing<Vec<u8>>, delivery: Delivery },
+    /// Seal a signal about a pipe and send it live; a failure comes back.
+    Signal { to: Ed25519Public, connection: ConnectionId, signal: Vec<u8> },
     /// Something for the relay connection.
     Relay(RelayOrder),
+    /// Something for the tunnels.
+    Tunnel(TunnelOrder),
     /// Tell the subscribers.
     Emit(Event),
     /// Hand out a receiver of events.
@@ -72,10 +76,19 @@ impl Effect {
             Self::Send { token, .. } => {
                 return Some(Input::Relay(RelayInput::Failed { token, why: Failure::RateLimited }));
             }
+            Self::Signal { connection, .. } => {
+                return Some(Input::Relay(RelayInput::SignalFailed(connection)));
+            }
+            Self::Tunnel(TunnelOrder::Dial { connection, .. }) => {
+                return Some(Input::Tunnel(TunnelNews::Refused(connection)));
+            }
+            Self::Tunnel(TunnelOrder::Open { agreed, .. }) => {
+                return Some(Input::Relay(RelayInput::SignalFailed(agreed.connection)));
+            }
             Self::Relay(RelayOrder::Connect { .. } | RelayOrder::Disconnect) => {
                 return Some(Input::Relay(RelayInput::Reset));
             }
-            Self::Relay(_) | Self::CloseSession(_) | Self::Emit(_) => {}
+            Self::Relay(_) | Self::Tunnel(TunnelOrder::End(_)) | Self::CloseSession(_) | Self::Emit(_) => {}
         }
         None
     }

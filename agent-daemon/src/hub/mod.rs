@@ -9,7 +9,7 @@
 //!
 //! Each module holds one subject and its part of `impl Hub`:
 //! `hosts` (sessions and what they raise), [`items`], `answers`, `snapshots` and `pushes` (what phones are sent),
-//! `devices`, `pairing`, `relay` (the connection), [`events`]; [`api`] is the way in, `durable` what survives.
+//! `devices`, `pairing`, `relay` (the connection), `tunnels` (pipes to the local web page), [`events`]; [`api`] is the way in, `durable` what survives.
 
 mod answers;
 pub mod api;
@@ -27,6 +27,7 @@ mod relay;
 mod snapshots;
 pub(crate) mod text;
 mod trouble;
+mod tunnels;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,8 @@ use pushes::Pushes;
 use relay::Relay;
 pub(crate) use relay::{Failure, RelayInput};
 use trouble::{Cause, Trouble};
+use tunnels::Tunnels;
+pub(crate) use tunnels::{Passed, TunnelNews, TunnelOrder};
 
 /// What a call to the hub brings with it.
 pub(crate) struct Ctx<'a> {
@@ -74,7 +77,7 @@ impl Ctx<'_> {
 /// One thing that happened.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A command; all but `DevicesRestore`, which comes with the backup.
+    /// A command; all but `DevicesRestore` and `Status`, which come with what others know.
     Command(Command),
     /// `devices.restore`, and what the backup holds.
     Restore(Option<Backup>, Responder<Applied>),
@@ -82,6 +85,10 @@ pub(crate) enum Input {
     HostClosed(SessionId),
     /// Something from the relay connection.
     Relay(RelayInput),
+    /// Something became of a tunnel.
+    Tunnel(TunnelNews),
+    /// `status`, and what has passed through the tunnels.
+    Status(Passed, Responder<Status>),
     /// [`Hub::deadline`] has come.
     Timeout,
 }
@@ -106,6 +113,7 @@ pub(crate) struct Hub {
     pairing: Pairing,
     pushes: Pushes,
     relay: Relay,
+    tunnels: Tunnels,
     heard: Option<Heard>,
     last_error: Option<Trouble>,
     /// What a person should know of since the start.
@@ -124,6 +132,7 @@ impl Hub {
         let mut hub = Self {
             names,
             relay: Relay::new(now),
+            tunnels: Tunnels::new(),
             heard: None,
             settings,
             hosts: Hosts::default(),
@@ -164,6 +173,11 @@ impl Hub {
             Input::Restore(backup, reply) => self.restore_devices(ctx, backup, reply),
             Input::HostClosed(session) => self.close_host(ctx, session),
             Input::Relay(input) => self.relay_input(ctx, input),
+            Input::Tunnel(news) => self.tunnel_news(ctx, news),
+            Input::Status(passed, reply) => {
+                let status = self.status(ctx.now, &passed);
+                self.reply(reply, Ok(status));
+            }
             Input::Timeout => {}
         }
         self.timeouts(ctx);
@@ -178,6 +192,7 @@ impl Hub {
             self.devices_deadline(now),
             self.pairing_deadline(now),
             self.pushes_deadline(now),
+            self.tunnels_deadline(),
             self.date_deadline(now),
         ]
         .into_iter()
@@ -194,6 +209,7 @@ impl Hub {
         sizes.extend(self.devices.sizes());
         sizes.extend(self.pairing.sizes());
         sizes.extend(self.pushes.sizes());
+        sizes.extend(self.tunnels.sizes());
         sizes
     }
 
@@ -228,6 +244,7 @@ impl Hub {
         self.devices_timeouts(ctx);
         self.pairing_timeouts(ctx);
         self.pushes_timeouts(ctx.now);
+        self.tunnels_timeouts(ctx);
     }
 
     fn finish(&mut self, ctx: &mut Ctx<'_>) -> Step {
@@ -287,7 +304,7 @@ impl Hub {
                 self.reply(reply, result);
             }
             Command::Status(reply) => {
-                let status = self.status(ctx.now);
+                let status = self.status(ctx.now, &Passed::new());
                 self.reply(reply, Ok(status));
             }
             Command::Settings(settings, reply) => {
@@ -323,7 +340,7 @@ impl Hub {
         self.pending().map(entry).collect()
     }
 
-    fn status(&self, now: Now) -> Status {
+    fn status(&self, now: Now, passed: &Passed) -> Status {
         let mut counts: BTreeMap<Kind, usize> = BTreeMap::new();
         for held in self.pending() {
             *counts.entry(held.row.item.kind).or_default() += 1;
@@ -342,6 +359,7 @@ impl Hub {
                 elicitations: count(Kind::Elicitation),
             },
             hosts: self.hosts.status(),
+            proxy: self.tunnels.status(&self.settings, &self.devices, passed),
             last_error: self.last_error.as_ref().map(|error| error.what.clone()),
             last_error_at: self.last_error.as_ref().map(|error| error.at),
             notices: self.all_notices(now),

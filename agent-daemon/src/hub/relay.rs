@@ -1,6 +1,6 @@
 //! What the hub knows of the relay connection, what comes over it, and what a change of settings means for it.
 
-use skald_common::ids::{Ed25519Public, X25519Public};
+use skald_common::ids::{ConnectionId, Ed25519Public, X25519Public};
 use skald_common::payload::{DeviceInfo, ElicitationAction, Payload, PayloadError, ToAgent};
 use skald_common::wire::Platform;
 use zeroize::Zeroizing;
@@ -25,8 +25,10 @@ pub(crate) enum RelayInput {
     ClientPaired { ed25519: Ed25519Public, x25519: X25519Public, platform: Platform },
     /// A device's message was opened. The step's writes must be on disk before it is acknowledged.
     Message { from: Ed25519Public, counter: u64, json: Zeroizing<Vec<u8>> },
-    /// A message that this version does not read: only its counter is noted.
-    Unread { from: Ed25519Public, counter: u64 },
+    /// A device's signal about a pipe was opened. As with a message, the step's writes come first.
+    Signal { from: Ed25519Public, counter: u64, signal: Zeroizing<Vec<u8>> },
+    /// A signal about this pipe did not get through.
+    SignalFailed(ConnectionId),
     /// The relay has a payload. `queued`: its recipient is away; `None`: this relay does not say.
     Accepted { token: Token, queued: Option<bool> },
     /// A payload did not get through.
@@ -159,6 +161,9 @@ impl Hub {
         for change in changes {
             self.announce(ctx, None, &change);
         }
+        if (&old.relay_url, old.web_port) != (&self.settings.relay_url, self.settings.web_port) {
+            self.proxy_changed(ctx);
+        }
         if old.relay_url != self.settings.relay_url {
             self.relay_reset(ctx.now);
             self.relay.worked = None;
@@ -182,7 +187,8 @@ impl Hub {
                 self.client_paired(ctx, ed25519, x25519, platform);
             }
             RelayInput::Message { from, counter, json } => self.message(ctx, from, counter, &json),
-            RelayInput::Unread { from, counter } => self.received(from, counter, ctx.now),
+            RelayInput::Signal { from, counter, signal } => self.signal(ctx, from, counter, &signal),
+            RelayInput::SignalFailed(connection) => self.signal_failed(ctx, connection),
             RelayInput::Accepted { token, queued } => self.accepted(ctx, token, queued),
             RelayInput::Failed { token, why } => self.failed(ctx.now, token, why),
             RelayInput::Presence(key, online) => self.presence(key, online, ctx.now),

@@ -15,7 +15,7 @@ use super::*;
 use crate::config::{ConfigStore, Keeper};
 use crate::hub::api::{
     AnswerContent, AnsweringDevice, ApiError, CallId, CallOutcome, Command, DeviceCounts, DeviceTable, HostCall,
-    HostRequest, HostSession, Inbox, PendingCounts, RelayStatus, ResolveParams, SessionId, Status,
+    HostRequest, HostSession, Inbox, PendingCounts, ProxyStatus, RelayStatus, ResolveParams, SessionId, Status,
 };
 use crate::hub::events::Event;
 use crate::hub::items::{Kind, RequestId};
@@ -141,6 +141,7 @@ fn status() -> Status {
         devices: DeviceCounts { authorized: 2, pending: 0, online: 1 },
         device_table: DeviceTable::Normal,
         pending: PendingCounts { approvals: 1, clarifications: 0, elicitations: 0 },
+        proxy: ProxyStatus::default(),
         hosts: vec![],
         last_error: None,
         last_error_at: None,

@@ -155,6 +155,32 @@ pub struct HostStatus {
     pub version: String,
 }
 
+/// The reverse proxy, for `status`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ProxyStatus {
+    /// Port of the web page on 127.0.0.1; `None`: the proxy is off.
+    pub web_port: Option<u16>,
+    /// Open tunnels, by device.
+    pub tunnels: Vec<TunnelStatus>,
+}
+
+/// The open tunnels of one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TunnelStatus {
+    /// Its signing key.
+    pub device: Ed25519Public,
+    /// For people.
+    pub name: String,
+    /// How many.
+    pub open: usize,
+    /// When the oldest of them began, Unix milliseconds.
+    pub since: u64,
+    /// Bytes through them to the device.
+    pub to_device: u64,
+    /// Bytes through them from the device.
+    pub from_device: u64,
+}
+
 /// Where the device table came from, for `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,6 +212,8 @@ pub struct Status {
     pub pending: PendingCounts,
     /// Connected hosts.
     pub hosts: Vec<HostStatus>,
+    /// The web page that devices may reach.
+    pub proxy: ProxyStatus,
     /// The last trouble that a person should know of, in words; none once it is over.
     pub last_error: Option<String>,
     /// When that was, Unix milliseconds.

@@ -8,12 +8,14 @@ mod pairing;
 mod pushes;
 mod simulation;
 mod storage;
+mod tunnels;
 
 use serde_json::Value;
 use skald_common::crypto::{Identity, Seed};
-use skald_common::ids::{Ed25519Public, PairingToken, X25519Public};
+use skald_common::ids::{ConnectionId, Ed25519Public, PairingToken, X25519Public};
 use skald_common::payload::RawJson;
 use skald_common::peer::{Delivery, Partner};
+use skald_common::pipe::signal::Signal;
 use skald_common::wire::Platform;
 use tokio::sync::{mpsc, oneshot};
 use zeroize::Zeroizing;
@@ -26,7 +28,7 @@ use super::clock::BUILD_DATE;
 use super::effects::{Effect, RelayOrder, Step, Token};
 use super::events::Event;
 use super::items::{Kind, RequestId};
-use super::{Ctx, Failure, Hub, Input, Names, Now, RelayInput};
+use super::{Ctx, Failure, Hub, Input, Names, Now, RelayInput, TunnelOrder};
 use crate::store::{Opened, Store};
 
 const HOUR: u64 = 3_600_000;
@@ -78,6 +80,8 @@ pub(super) struct World {
     settings: Settings,
     sent: Vec<Sent>,
     orders: Vec<RelayOrder>,
+    signals: Vec<(Ed25519Public, ConnectionId, Signal)>,
+    tunnels: Vec<TunnelOrder>,
     events: Vec<Event>,
     closings: mpsc::UnboundedReceiver<SessionId>,
     closings_sender: mpsc::UnboundedSender<SessionId>,
@@ -129,6 +133,8 @@ impl World {
             settings,
             sent: Vec::new(),
             orders: Vec::new(),
+            signals: Vec::new(),
+            tunnels: Vec::new(),
             events: Vec::new(),
             closings,
             closings_sender,
@@ -185,6 +191,9 @@ impl World {
         if self.full && !step.writes.is_empty() {
             self.hub.reload(self.store.load().unwrap(), "disk full", self.now);
             for effect in step.effects {
+                if let Effect::Tunnel(TunnelOrder::End(connection)) = &effect {
+                    self.tunnels.push(TunnelOrder::End(*connection));
+                }
                 self.follow_ups.extend(effect.undo("disk full"));
             }
             return false;
@@ -206,6 +215,10 @@ impl World {
                     let json = serde_json::from_slice(&json).unwrap();
                     self.sent.push(Sent { token, to, json, delivery });
                 }
+                Effect::Signal { to, connection, signal } => {
+                    self.signals.push((to, connection, Signal::decode(&signal).unwrap()));
+                }
+                Effect::Tunnel(order) => self.tunnels.push(order),
                 Effect::Relay(order) => self.orders.push(order),
                 Effect::Emit(event) => self.events.push(event),
                 Effect::Subscribe(_) => {}

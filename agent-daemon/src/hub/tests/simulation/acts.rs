@@ -87,6 +87,30 @@ impl World {
             }
             Op::AsksForInbox { phone: at } => self.say(at, "inbox_request", "", true),
             Op::LogsOut { phone: at } => self.say(at, "logout", "", false),
+            Op::Invites { phone: at, known, live } => {
+                let stream_type = if known { "http-local-proxy" } else { "other" };
+                let connection = self.machine.borrow_mut().invited(self.phones[phone(at)].key);
+                self.phones[phone(at)].invite(connection, stream_type, live);
+            }
+            Op::InvitesAgain { phone: at } => {
+                if let Some(connection) = self.machine.borrow().last_invited(&self.phones[phone(at)].key) {
+                    self.phones[phone(at)].invite(connection, "http-local-proxy", true);
+                }
+            }
+            Op::ServerAnswers { which, well } => {
+                let dialling = self.machine.borrow().dialling();
+                if let Some(connection) = nth(&dialling, which) {
+                    let news = self.machine.borrow_mut().answers(*connection, well);
+                    self.call(|core| core.tunnel_news(news));
+                }
+            }
+            Op::TunnelEnds { which } => {
+                let open = self.machine.borrow().open();
+                if let Some(connection) = nth(&open, which) {
+                    let news = self.machine.borrow_mut().ends(*connection);
+                    self.call(|core| core.tunnel_news(news));
+                }
+            }
             Op::Pairs { phone: at } => self.pair(phone(at)),
             Op::PairsWithOtherKey { phone: at } => self.pair_with_other_key(phone(at)),
             Op::RelayPower { up } => self.relay.borrow_mut().power(up),
@@ -130,6 +154,11 @@ impl World {
             Op::Settings { confirm, delay } => {
                 self.settings.require_device_confirmation = confirm;
                 self.settings.notify_delay_secs = if delay { 20 } else { 0 };
+                let settings = self.settings.clone();
+                self.ask(Meaning::Other, |reply| Command::Settings(settings, reply));
+            }
+            Op::WebPort { on } => {
+                self.settings.web_port = on.then_some(8080);
                 let settings = self.settings.clone();
                 self.ask(Meaning::Other, |reply| Command::Settings(settings, reply));
             }

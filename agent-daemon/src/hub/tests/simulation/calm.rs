@@ -131,6 +131,7 @@ fn silence(world: &mut World) {
     world.wait(60 * MINUTE);
     let after = world.disk.get().made;
     demand(before == after, || format!("{} writes in an idle hour", after - before));
+    world.no_tunnel_is_forgotten();
     // And what it holds is what it would find after a restart.
     world.die(Loss::Nothing);
     world.wait(MINUTE);

@@ -69,6 +69,8 @@ pub(super) enum Op {
     SentTwice { phone: u8 },
     AsksForInbox { phone: u8 },
     LogsOut { phone: u8 },
+    Invites { phone: u8, known: bool, live: bool },
+    InvitesAgain { phone: u8 },
     Pairs { phone: u8 },
     PairsWithOtherKey { phone: u8 },
     // The owner.
@@ -80,12 +82,15 @@ pub(super) enum Op {
     Restores,
     Answers { which: u8, tap: Tap },
     Settings { confirm: bool, delay: bool },
+    WebPort { on: bool },
     // The relay.
     RelayPower { up: bool },
     RelayFeatures { modern: bool },
     Cut { replaced: bool },
     Refuses { messages: u8 },
     // The daemon and its machine.
+    ServerAnswers { which: u8, well: bool },
+    TunnelEnds { which: u8 },
     Disk(Trouble),
     CrashOnWire { after: u8 },
     Restart(Loss),
@@ -117,6 +122,7 @@ pub(super) fn generate(seed: u64, length: usize) -> Vec<Step> {
 fn beginning(dice: &mut Dice) -> Vec<Step> {
     let mut ops = vec![Op::RelayFeatures { modern: !dice.one_in(6) }, Op::RelayPower { up: !dice.one_in(8) }];
     ops.push(Op::Settings { confirm: dice.one_in(3), delay: dice.one_in(3) });
+    ops.push(Op::WebPort { on: !dice.one_in(3) });
     for phone in 0..=dice.below(3) {
         ops.extend([Op::OpensWindow, Op::Pairs { phone }, Op::Authorizes { phone }, Op::PhoneWakes { phone }]);
     }
@@ -176,7 +182,9 @@ fn tap(dice: &mut Dice) -> Tap {
 
 fn of_phone(dice: &mut Dice) -> Op {
     let phone = dice.below(4);
-    match dice.below(32) {
+    match dice.below(37) {
+        32..36 => Op::Invites { phone, known: !dice.one_in(6), live: !dice.one_in(6) },
+        36 => Op::InvitesAgain { phone },
         0..4 => Op::PhoneWakes { phone },
         4..6 => Op::PhoneSleeps { phone },
         6..20 => Op::Tapped { phone, which: dice.below(6), tap: tap(dice) },
@@ -192,7 +200,8 @@ fn of_phone(dice: &mut Dice) -> Op {
 
 fn of_owner(dice: &mut Dice) -> Op {
     let phone = dice.below(4);
-    match dice.below(16) {
+    match dice.below(18) {
+        16 => Op::WebPort { on: !dice.one_in(3) },
         0..4 => Op::OpensWindow,
         4 => Op::StopsWindow,
         5..9 => Op::Authorizes { phone },
@@ -215,7 +224,9 @@ fn of_relay(dice: &mut Dice) -> Op {
 }
 
 fn of_machine(dice: &mut Dice) -> Op {
-    match dice.below(10) {
+    match dice.below(16) {
+        10..14 => Op::ServerAnswers { which: dice.below(6), well: !dice.one_in(4) },
+        14..16 => Op::TunnelEnds { which: dice.below(6) },
         0..3 => Op::Disk(Trouble::Refuse(1 + dice.below(3))),
         3 => Op::Disk(Trouble::Over),
         4 => Op::Disk(Trouble::CrashBefore(dice.below(3))),

@@ -18,6 +18,7 @@ mod phone;
 mod regressions;
 mod relay;
 mod thread;
+mod tunnels;
 mod world;
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};

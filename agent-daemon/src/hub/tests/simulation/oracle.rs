@@ -223,6 +223,11 @@ impl Oracle {
         }
     }
 
+    /// Whether the owner was told that this device is out, and nobody has let it in since.
+    pub(super) fn is_out(&self, key: &Ed25519Public) -> bool {
+        self.revoked.contains(key)
+    }
+
     // The disk.
 
     /// Looks at what the disk holds after each call of the daemon.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use skald_common::crypto::{Direction, Identity, Seed, SessionKey, split_nonce};
-use skald_common::framing::{Body, Compression, frame_json, unframe};
-use skald_common::ids::{Ed25519Public, MessageNonce, X25519Public};
+use skald_common::framing::{Body, Compression, frame_json, frame_pipe_signal, unframe};
+use skald_common::ids::{ConnectionId, Ed25519Public, MessageNonce, X25519Public};
+use skald_common::pipe::signal::{Handshake, Invite, Signal};
 use skald_common::wire::Platform;
 
 use super::relay::Sealed;
@@ -100,19 +101,39 @@ impl Phone {
 
     /// Seals a payload and puts it into the outbox.
     pub(super) fn say(&mut self, json: &str, live: bool) {
+        self.seal(&frame_json(json.as_bytes(), Compression::Off), live);
+    }
+
+    fn seal(&mut self, framed: &[u8], live: bool) {
         self.sent += 1;
-        let framed = frame_json(json.as_bytes(), Compression::Off);
-        let (nonce, ciphertext) = self.session.seal(self.sent, &framed).unwrap();
+        let (nonce, ciphertext) = self.session.seal(self.sent, framed).unwrap();
         let sealed = Sealed { nonce: nonce.to_vec(), ciphertext: ciphertext.into() };
         self.outbox.push_back(Letter { sealed, live });
+    }
+
+    /// Asks for a pipe.
+    pub(super) fn invite(&mut self, connection: ConnectionId, stream_type: &str, live: bool) {
+        let invite = Signal::Invite(Invite {
+            connection,
+            handshake: Handshake::X25519(X25519Public::new([9; 32])),
+            stream_type: stream_type.to_owned(),
+            compress: vec!["none".to_owned()],
+            headers: BTreeMap::new(),
+        });
+        self.seal(&frame_pipe_signal(&invite.encode()), live);
     }
 
     /// What a message to this phone says; `None`: it is not for its keys.
     pub(super) fn open(&self, sealed: &Sealed) -> Option<(u64, Value)> {
         let nonce = MessageNonce::from_slice(&sealed.nonce).unwrap();
         let (counter, framed) = self.session.open(&nonce, &sealed.ciphertext).ok()?;
-        let Body::Json(json) = unframe(&framed).unwrap() else { panic!("oracle: a pipe signal") };
-        Some((counter, serde_json::from_slice(&json).unwrap()))
+        Some(match unframe(&framed).unwrap() {
+            Body::Json(json) => (counter, serde_json::from_slice(&json).unwrap()),
+            Body::PipeSignal(signal) => {
+                let accept = matches!(Signal::decode(&signal).unwrap(), Signal::Accept(_));
+                (counter, json!({"kind": if accept { "accept" } else { "reject" }}))
+            }
+        })
     }
 
     /// Reads what has come. Answers what the phone believes to have answered stays away until a snapshot shows it again.

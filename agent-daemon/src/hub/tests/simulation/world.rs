@@ -14,6 +14,7 @@ use super::host::Host;
 use super::oracle::Oracle;
 use super::phone::{News, Phone};
 use super::relay::{Relay, Wire};
+use super::tunnels::{Machine, Tubes};
 use super::{Crash, START, demand};
 use crate::core::{Beginning, Surroundings};
 use crate::hub::Now;
@@ -23,7 +24,7 @@ use crate::hub::tests::names;
 use crate::relay::Connection;
 use crate::store::StoreError;
 
-type Core = crate::core::Core<Disk, Wire, Nature>;
+type Core = crate::core::Core<Disk, Wire, Tubes, Nature>;
 
 /// Time and chance as the world deals them out.
 pub(super) struct Nature(Rc<RefCell<(Now, Dice)>>);
@@ -58,6 +59,7 @@ pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) disk: Disk,
     pub(super) relay: Rc<RefCell<Relay>>,
+    pub(super) machine: Rc<RefCell<Machine>>,
     pub(super) hosts: Vec<Host>,
     pub(super) phones: Vec<Phone>,
     pub(super) oracle: Oracle,
@@ -84,13 +86,15 @@ impl World {
         let settings = Settings { relay_url: "ws://relay.test/v1/ws".into(), ..Settings::default() };
         let (sender, closings) = mpsc::unbounded_channel();
         let durable = disk.get().durable.clone();
-        let core = begin(&settings, &disk, &relay, &nature, durable, sender);
+        let machine = Rc::default();
+        let core = begin(&settings, &disk, &relay, &machine, &nature, durable, sender);
         let mut world = Self {
             core,
             nature,
             dice: Dice(!seed),
             disk,
             relay,
+            machine,
             hosts: ["skald", "ssh", "ci"].map(Host::new).into(),
             phones: (0..4).map(Phone::new).collect(),
             oracle: Oracle::default(),
@@ -143,6 +147,7 @@ impl World {
             self.oracle.wire(seen, &self.disk.get(), &self.phones);
         }
         self.hear(false);
+        self.machine.borrow().check(&self.settings, &self.oracle);
         while let Ok(session) = self.closings.try_recv() {
             self.call(|core| core.host_closed(session));
         }
@@ -206,12 +211,13 @@ impl World {
         }
         self.relay.borrow_mut().hang_up();
         self.relay.borrow_mut().crash_in = None;
+        self.machine.borrow_mut().restart();
         let durable = self.disk.reopen(loss, self.now().unix);
         let lost = matches!(loss, Loss::Database | Loss::Both);
         self.oracle.restarted(loss == Loss::PowerCut, lost);
         let (sender, closings) = mpsc::unbounded_channel();
         self.closings = closings;
-        self.core = begin(&self.settings, &self.disk, &self.relay, &self.nature, durable, sender);
+        self.core = begin(&self.settings, &self.disk, &self.relay, &self.machine, &self.nature, durable, sender);
         self.call(Core::start);
     }
 
@@ -328,6 +334,7 @@ fn begin(
     settings: &Settings,
     disk: &Disk,
     relay: &Rc<RefCell<Relay>>,
+    machine: &Rc<RefCell<Machine>>,
     nature: &Rc<RefCell<(Now, Dice)>>,
     durable: Durable,
     closings: mpsc::UnboundedSender<SessionId>,
@@ -335,5 +342,5 @@ fn begin(
     let (settings, disk) = (settings.clone(), disk.clone());
     let beginning = Beginning { names: names(), settings, disk, durable, notices: Vec::new() };
     let connection = Connection::new(Seed::new([9; 32]), Wire(Rc::clone(relay)));
-    Core::new(beginning, connection, Nature(Rc::clone(nature)), closings)
+    Core::new(beginning, connection, Tubes(Rc::clone(machine)), Nature(Rc::clone(nature)), closings)
 }
