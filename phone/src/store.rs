@@ -6,10 +6,10 @@
 //!   state.json          0600  the account, replaced as a whole
 //!   lock                      held for the moment of a change
 //!   connection.lock           held by a command for as long as it needs the relay connection
-//!   watch.lock                held by the one `watch`
+//!   watch.lock                held by the one `watch` or `proxy`
 //! ```
 //!
-//! The relay allows one connection per key, so commands take turns, and a `watch` steps aside for them.
+//! The relay allows one connection per key, so commands take turns, and a `watch` or `proxy` steps aside for them.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -78,7 +78,7 @@ pub struct Store {
 pub enum Turn {
     /// To use the relay connection for a command.
     Connection,
-    /// To be the one `watch`.
+    /// To be the one `watch` or `proxy`.
     Watch,
 }
 

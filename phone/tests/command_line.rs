@@ -1,6 +1,6 @@
 //! The program's edges without a relay: what it says, where, and with which exit status.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -94,7 +94,9 @@ fn an_id_that_fits_none_or_several_is_refused_with_its_own_status() {
 #[test]
 fn an_unpaired_phone_says_how_to_pair() {
     let folder = tempfile::tempdir().unwrap();
-    for command in [&["inbox"][..], &["status"], &["approve", "x"], &["watch"], &["logout"], &["inbox", "--offline"]] {
+    for command in
+        [&["inbox"][..], &["status"], &["approve", "x"], &["watch"], &["proxy"], &["logout"], &["inbox", "--offline"]]
+    {
         let output = phone(folder.path(), command);
         assert_eq!(output.status.code(), Some(2), "{command:?}");
         assert!(complaint(&output).contains("skald-phone pair"), "{command:?}");
@@ -178,4 +180,47 @@ fn status_shows_what_people_compare() {
     assert_eq!((&value["standing"], &value["badge"]), (&"pending".into(), &2.into()));
     let text = stdout(&phone(folder.path(), &["status", "--offline"]));
     assert!(text.contains(fingerprint), "{text}");
+}
+
+#[test]
+fn the_proxy_listens_where_other_machines_can_come_only_if_told_so() {
+    let folder = paired();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
+        let output = phone(folder.path(), &["proxy", "--listen", address]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(complaint(&output).contains("--allow-remote"), "{address}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = phone(folder.path(), &["proxy", "--listen", &address]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("choose another --listen"));
+}
+
+#[test]
+fn the_proxy_says_first_where_it_listens_and_ends_well_on_a_signal() {
+    use rustix::process::{Pid, Signal, kill_process};
+    for (signal, arguments) in [(Signal::TERM, &["proxy"][..]), (Signal::INT, &["proxy", "--allow-remote"])] {
+        let folder = paired();
+        let address = if arguments.len() == 1 { "127.0.0.1:0" } else { "0.0.0.0:0" };
+        let mut child = Command::new(env!("CARGO_BIN_EXE_skald-phone"))
+            .args([arguments, &["--listen", address]].concat())
+            .env("SKALD_PHONE_DIR", folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        let url = line.strip_prefix("Listening on http://").and_then(|url| url.strip_suffix("/")).expect("the address");
+        let port = url.rsplit_once(':').unwrap().1.parse().unwrap();
+        // There it takes connections, though it has none itself.
+        let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // A second one has to be told of the first.
+        let second = phone(folder.path(), &["watch"]);
+        assert!(complaint(&second).contains("`watch` or `proxy`"));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        drop(client);
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -22,6 +23,7 @@ Examples:
   skald-phone answer clar_3b 'Yes, proceed'
   pass show ssh/deploy | skald-phone reply elic_5d
   skald-phone --profile work watch --json
+  skald-phone proxy --listen 127.0.0.1:8080
 
 An ID may be shortened to any beginning that fits one pending item only.
 
@@ -49,7 +51,7 @@ pub(super) struct Global {
     /// Folder of the profiles [default: $XDG_STATE_HOME/skald-phone, or ~/.local/state/skald-phone]
     #[arg(long, global = true, value_name = "DIR", env = "SKALD_PHONE_DIR")]
     pub(super) dir: Option<PathBuf>,
-    /// Give up after so many seconds [default: 20; `pair` waits for its authorization, and `watch` runs, without end]
+    /// Give up after so many seconds [default: 20; `pair` waits for its authorization, and `watch` and `proxy` run, without end]
     #[arg(long, global = true, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(super) timeout: Option<u64>,
 }
@@ -69,6 +71,14 @@ pub(super) enum Command {
     ///
     /// Other commands of the same profile can be run meanwhile: the watch lends them its connection.
     Watch(WatchArgs),
+    /// Bring the web page of the agent's machine to this one, until interrupted
+    ///
+    /// Every connection to the local address goes, end-to-end encrypted, to the port that the agent's owner has set as
+    /// `web_port`. Whoever can connect to the local address, which is every program of this machine, gets that page.
+    ///
+    /// Other commands of the same profile can be run meanwhile: the proxy lends them its connection, and pages that are open
+    /// go on. Only `watch` cannot run at the same time, unless a --profile of its own is paired for it.
+    Proxy(ProxyArgs),
     /// Approve a tool call, after showing it in full
     Approve(ApproveArgs),
     /// Reject a tool call
@@ -127,6 +137,16 @@ pub(super) struct WatchArgs {
     /// Show new items in full
     #[arg(long)]
     pub(super) full: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ProxyArgs {
+    /// Where to listen; port 0 is any that is free, and the first line printed names it
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    pub(super) listen: SocketAddr,
+    /// Let --listen be an address that other machines can reach: they get the page too
+    #[arg(long)]
+    pub(super) allow_remote: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,8 +5,10 @@
 mod answering;
 mod args;
 mod full;
+mod line;
 mod output;
 mod pairing;
+mod proxying;
 mod showing;
 mod terminal;
 mod watching;
@@ -136,6 +138,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<Exit, CliError>
         Command::Inbox(args) => showing::inbox(context, &args).await,
         Command::Show(args) => showing::show(context, &args).await,
         Command::Watch(args) => watching::watch(context, &args).await,
+        Command::Proxy(args) => proxying::proxy(context, &args).await,
         Command::Approve(args) => answering::approve(context, &args).await,
         Command::Reject(args) => answering::reject(context, args).await,
         Command::Answer(args) => answering::answer(context, args).await,

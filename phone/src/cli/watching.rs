@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::args::WatchArgs;
 use super::full::full;
 use super::output::{self, JsonInbox, JsonItem, headline};
-use super::{CliError, Context, Exit, Interrupt, unix_ms};
+use super::{CliError, Context, Exit, Interrupt, line, unix_ms};
 use crate::client::{Manner, Phone, PhoneError, PhoneEvent, Until};
 use crate::model::account::{About, Notice, Standing};
 use crate::model::inbox::Change;
@@ -15,10 +15,6 @@ use crate::model::text;
 #[serde(tag = "event", rename_all = "snake_case")]
 enum JsonEvent<'a> {
     Inbox(JsonInbox<'a>),
-    Connected { url: &'a str },
-    Disconnected { why: String, retry_in_ms: u128 },
-    SteppedAside,
-    AgentOnline { online: bool },
     Added { badge: u32, item: JsonItem<'a> },
     Updated { badge: u32, item: JsonItem<'a> },
     Returned { badge: u32, item: JsonItem<'a> },
@@ -78,33 +74,12 @@ impl View<'_> {
     }
 
     fn event(&self, phone: &Phone, event: &PhoneEvent) {
-        let output = self.context.output;
-        match event {
-            PhoneEvent::Connected { url } => {
-                output.object(&JsonEvent::Connected { url });
-                self.line("-", "connected");
+        line::connection(self.context.output, event);
+        // The rest is told as notices, or of no interest to a person.
+        if let PhoneEvent::Inbox { changes } = event {
+            for change in changes {
+                self.change(phone, change);
             }
-            PhoneEvent::Disconnected { why, retry_in } => {
-                let why = text::line(&why.to_string());
-                self.line("-", &format!("{why}; trying again in {} s", retry_in.as_secs().max(1)));
-                output.object(&JsonEvent::Disconnected { why, retry_in_ms: retry_in.as_millis() });
-            }
-            PhoneEvent::SteppedAside => {
-                output.object(&JsonEvent::SteppedAside);
-                self.line("-", "another command uses the connection");
-            }
-            PhoneEvent::AgentOnline(online) => {
-                output.object(&JsonEvent::AgentOnline { online: *online });
-                self.line("-", if *online { "the agent is online" } else { "the agent is offline" });
-            }
-            PhoneEvent::Inbox { changes } => changes.iter().for_each(|change| self.change(phone, change)),
-            // Told as notices, or of no interest to a person.
-            PhoneEvent::Notification(_)
-            | PhoneEvent::Verdict { .. }
-            | PhoneEvent::Accepted { .. }
-            | PhoneEvent::NotSent { .. }
-            | PhoneEvent::Dropped(_)
-            | PhoneEvent::Invalid(_) => {}
         }
     }
 
@@ -130,22 +105,6 @@ impl View<'_> {
     }
 
     fn line(&self, mark: &str, text: &str) {
-        self.context.output.text(&format!("{} {mark} {text}", time_of_day(unix_ms())));
-    }
-}
-
-/// The time of day in UTC.
-fn time_of_day(unix_ms: u64) -> String {
-    let secs = unix_ms / 1000 % 86_400;
-    format!("{:02}:{:02}:{:02}Z", secs / 3600, secs / 60 % 60, secs % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_day_is_utc() {
-        assert_eq!(time_of_day(1_750_000_000_000), "15:06:40Z");
+        line::event_line(self.context.output, mark, text);
     }
 }

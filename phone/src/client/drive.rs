@@ -39,12 +39,14 @@ impl Phone {
         }
         if self.line == Line::Aside {
             tokio::time::sleep(TURN_POLL).await;
+            self.pipes_timeout()?;
             if self.store.try_turn(Turn::Connection)?.is_some() {
                 self.begin_anew()?;
             }
             return Ok(());
         }
-        let deadline = [self.peer.deadline(), self.next_retry(), self.impatient].into_iter().flatten().min();
+        let deadlines = [self.peer.deadline(), self.next_retry(), self.impatient, self.pipes_deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
         tokio::select! {
             event = self.link.next() => feed(&mut self.peer, self.clock.now(), event),
             () = self.clock.sleep_until(deadline) => {
@@ -54,6 +56,7 @@ impl Phone {
                 }
                 self.peer.on_timeout(now);
                 self.resend(now)?;
+                self.pipes_timeout()?;
             }
         }
         self.drain()?;
@@ -161,6 +164,7 @@ impl Phone {
     fn lost_connection(&mut self) {
         self.agent_online = None;
         self.asked = Asked::No;
+        self.pipes_disconnected();
     }
 
     fn next_retry(&self) -> Option<Millis> {
@@ -195,6 +199,7 @@ impl Phone {
             }
             Event::RelayError { offline: Some(key), .. } if key == self.account.agent.ed25519 => {
                 self.on_presence(false);
+                self.pipes_offline()?;
             }
             Event::Dropped { why, .. } => self.events.push_back(PhoneEvent::Dropped(why)),
             // Of no meaning for a phone.
@@ -223,8 +228,9 @@ impl Phone {
         // Fails only without a connection, and then there is another event soon.
         let _ = self.peer.request_presence();
         self.ask();
+        self.url.clone_from(&url);
         self.events.push_back(PhoneEvent::Connected { url });
-        Ok(())
+        self.move_pipes()
     }
 
     fn on_disconnected(&mut self, why: Disconnect, retry_at: Option<Millis>) -> Result<(), PhoneError> {
@@ -248,9 +254,16 @@ impl Phone {
 
     fn on_message(&mut self, receipt: Receipt, body: &Body, live: bool) -> Result<(), PhoneError> {
         let now = self.clock.now();
-        let Body::Json(json) = body else {
-            self.peer.accept(now, receipt);
-            return Ok(());
+        let json = match body {
+            Body::Json(json) => json,
+            Body::PipeSignal(signal) => {
+                let noted = self.change(|account| account.note_received(receipt.counter));
+                match &noted {
+                    Ok(_) => self.peer.accept(now, receipt),
+                    Err(_) => self.peer.reject(now, receipt),
+                }
+                return if noted? { self.on_pipe_signal(receipt.from, signal) } else { Ok(()) };
+            }
         };
         let before = self.account.inbox.clone();
         crash_point("before-committing-message");
@@ -331,7 +344,9 @@ impl Phone {
             });
             return Ok(());
         }
-        let Some(at) = self.outgoing.iter().position(|message| message.id == Some(id)) else { return Ok(()) };
+        let Some(at) = self.outgoing.iter().position(|message| message.id == Some(id)) else {
+            return self.pipe_not_sent(id, &why);
+        };
         if why == SendFailure::Refused(Some(ErrorCode::RateLimited)) {
             let message = &mut self.outgoing[at];
             message.id = None;

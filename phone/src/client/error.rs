@@ -38,8 +38,8 @@ pub enum PhoneError {
     /// Another command has the connection.
     #[error("another command of this profile is using the connection; end it, or wait longer with --timeout")]
     Busy,
-    /// There is a watch.
-    #[error("another `watch` of this profile is running; end it first")]
+    /// There is a watch, or a proxy.
+    #[error("another `watch` or `proxy` of this profile is running; end it first, or pair another --profile")]
     AlreadyWatching,
     /// The relay refused to pair.
     #[error("{}", pairing_refused(.0))]

@@ -11,6 +11,7 @@
 mod drive;
 mod error;
 mod pair;
+mod pipes;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use zeroize::Zeroizing;
 
 pub use error::PhoneError;
 pub use pair::Pairing;
+pub use pipes::{NotOpened, OpenedPipe, PipeFailure, PipeId};
 pub use settle::Settled;
 pub use until::Until;
 
@@ -45,7 +47,7 @@ use crate::store::{Held, Store, Turn};
 pub enum Manner {
     /// Takes the connection, and keeps it until it is dropped.
     Command,
-    /// Has the connection while no command needs it. One per pairing.
+    /// Has the connection while no command needs it: `watch`, `proxy`. One per pairing.
     Watch,
 }
 
@@ -107,6 +109,20 @@ pub enum PhoneEvent {
     },
     /// The agent came (`true`) or went.
     AgentOnline(bool),
+    /// Both sides have agreed on a pipe.
+    PipeOpened {
+        /// Which one.
+        id: PipeId,
+        /// To be connected within 30 s.
+        pipe: Box<OpenedPipe>,
+    },
+    /// A pipe was not opened.
+    PipeFailed {
+        /// Which one.
+        id: PipeId,
+        /// Why.
+        why: NotOpened,
+    },
     /// A message was dropped unread.
     Dropped(Drop),
     /// A message was read and makes no sense.
@@ -139,8 +155,11 @@ pub struct Phone {
     /// The mark on disk that the peer's counters begin above, or that it has claimed itself.
     claimed: u64,
     line: Line,
+    /// The address that this or the last connection goes to.
+    url: String,
     agent_online: Option<bool>,
     asked: Asked,
+    opening: pipes::Opening,
     /// When to try again, earlier than the engine would.
     impatient: Option<Millis>,
     /// How often the relay has refused this phone while it waits for its authorization.
@@ -222,8 +241,10 @@ impl Phone {
             clock: Clock::start(),
             claimed,
             line: Line::Idle,
+            url: String::new(),
             agent_online: None,
             asked: Asked::No,
+            opening: pipes::Opening::default(),
             impatient: None,
             refusals: 0,
             outgoing: Vec::new(),

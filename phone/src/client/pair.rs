@@ -34,7 +34,7 @@ impl Phone {
             Some(old) => old.paired_again(qr.relay_url.clone(), pairing.name, drive::unix_ms()),
             None => Account::new(agent, qr.relay_url.clone(), pairing.name, drive::unix_ms()),
         };
-        let fresh = random_seed()?;
+        let fresh = system_random()?;
         let seed = store.seed_or_new(|| fresh)?;
         // Finds an unusable key before the token is used up.
         let phone = Self::with(store, account, seed, Manner::Command, held)?;
@@ -78,10 +78,10 @@ async fn hand_over(mut peer: Peer) -> Result<(), PhoneError> {
     }
 }
 
-/// A seed's worth of the system's randomness.
-fn random_seed() -> Result<Zeroizing<[u8; 32]>, PhoneError> {
+/// The system's randomness, for secrets.
+pub(super) fn system_random<const N: usize>() -> Result<Zeroizing<[u8; N]>, PhoneError> {
     use rand::TryRng as _;
-    let mut bytes = Zeroizing::new([0; 32]);
+    let mut bytes = Zeroizing::new([0; N]);
     rand::rngs::SysRng.try_fill_bytes(bytes.as_mut()).map_err(|error| PhoneError::Random(error.to_string()))?;
     Ok(bytes)
 }

@@ -1,5 +1,7 @@
 //! The driver against a scripted relay and agent: what leaves, in which order, and what is on disk by then.
 
+mod pipes;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{SinkExt as _, StreamExt as _};
