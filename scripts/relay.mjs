@@ -25,7 +25,8 @@ Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it 
   --verbose         the runtime tells more
   --var NAME=VALUE  a variable of wrangler.toml with another value (may be repeated)
 
-A local relay raises RELAY_CONNECTIONS_PER_MINUTE, the limit of new connections per address, to 100000.`;
+A local relay raises the limits of new connections per address, RELAY_CONNECTIONS_PER_MINUTE and
+RELAY_PIPE_CONNECTIONS_PER_MINUTE, to 100000.`;
 
 function die(message) {
   console.error(`error: ${message}`);
@@ -55,7 +56,7 @@ function options() {
     process.exit(0);
   }
   if (!/^\d{1,5}$/.test(values.port) || Number(values.port) > 65535) die(`--port ${values.port} is no port`);
-  const vars = { RELAY_CONNECTIONS_PER_MINUTE: "100000" };
+  const vars = { RELAY_CONNECTIONS_PER_MINUTE: "100000", RELAY_PIPE_CONNECTIONS_PER_MINUTE: "100000" };
   for (const pair of values.var) {
     const at = pair.indexOf("=");
     if (at < 1) die(`--var ${pair}: NAME=VALUE expected`);

@@ -3,6 +3,7 @@
 //! * [`engine`]: one namespace as a state machine without I/O: members, pairing, queues, delivery, presence, limits.
 //! * [`store`]: the SQL text and rows behind it, over the small [`store::Sql`] trait.
 //! * [`front`]: what the stateless Worker decides: routes, and how many connections an address may open.
+//! * [`pipe`]: one end of a pipe as a state machine without I/O: challenge, flow control, deadlines.
 //! * `worker` (wasm only): the glue for Cloudflare Workers. It alone knows sockets, clocks and randomness.
 //!
 //! The relay is blind to content: it sees keys, sizes, times and push tokens, never payloads.
@@ -14,6 +15,7 @@
 
 pub mod engine;
 pub mod front;
+pub mod pipe;
 pub mod store;
 #[cfg(target_arch = "wasm32")]
 mod worker;

@@ -2,11 +2,13 @@
 //! protobuf message of our own, so that a later relay can read what an earlier one saved.
 
 use prost::Message;
-use skald_common::ids::{ChallengeNonce, Ed25519Public, NamespaceId};
+use skald_common::ids::{ChallengeNonce, ConnectionId, DestHash, Ed25519Public, NamespaceId, Signature};
+use skald_common::pipe::PipeAuth;
 use skald_common::wire::Features;
 
 use super::conn::{Conn, Flight, Held, Phase, Sent, Session, Stall};
-use super::io::ConnId;
+use super::io::{ConnId, EndId};
+use super::pipes::Side;
 
 #[derive(Clone, PartialEq, Message)]
 struct Record {
@@ -45,6 +47,25 @@ struct Record {
     flight_size: Vec<u32>,
     #[prost(uint64, repeated, tag = "16")]
     flight_at: Vec<u64>,
+    // Of a pipe's side, and of nothing else.
+    #[prost(message, optional, tag = "17")]
+    side: Option<SideRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SideRecord {
+    #[prost(bytes = "vec", tag = "1")]
+    connection: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    dest: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    namespace: Vec<u8>,
+    #[prost(string, tag = "5")]
+    end: String,
+    #[prost(bool, tag = "6")]
+    matched: bool,
 }
 
 /// What an attachment says.
@@ -91,6 +112,16 @@ pub(super) fn encode(id: ConnId, conn: &Conn) -> Vec<u8> {
                 (seq, at) = (sent.seq, sent.at);
             }
         }
+        Phase::Pipe(side) => {
+            record.side = Some(SideRecord {
+                connection: side.auth.connection.to_vec(),
+                key: side.auth.pubkey.to_vec(),
+                dest: side.auth.dest.to_vec(),
+                namespace: side.auth.namespace.to_vec(),
+                end: side.end.as_str().to_owned(),
+                matched: side.matched,
+            });
+        }
     }
     record.encode_to_vec()
 }
@@ -101,7 +132,9 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Saved> {
     if record.closed {
         return Some(Saved::Closed);
     }
-    let phase = if record.key.is_empty() {
+    let phase = if let Some(saved) = &record.side {
+        Phase::Pipe(Box::new(side(saved)?))
+    } else if record.key.is_empty() {
         Phase::Challenged {
             challenge: ChallengeNonce::from_slice(&record.challenge).ok()?,
             namespace: NamespaceId::from_slice(&record.namespace).ok()?,
@@ -110,6 +143,18 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Saved> {
         Phase::Member(Box::new(session(&record)?))
     };
     Some(Saved::Open(Conn { opened_at: record.opened_at, phase }))
+}
+
+fn side(record: &SideRecord) -> Option<Side> {
+    let auth = PipeAuth {
+        connection: ConnectionId::from_slice(&record.connection).ok()?,
+        pubkey: Ed25519Public::from_slice(&record.key).ok()?,
+        dest: DestHash::from_slice(&record.dest).ok()?,
+        namespace: NamespaceId::from_slice(&record.namespace).ok()?,
+        signature: Signature::new([0; Signature::LEN]),
+        flow: false,
+    };
+    Some(Side { auth, end: EndId::parse(&record.end)?, matched: record.matched })
 }
 
 fn session(record: &Record) -> Option<Session> {

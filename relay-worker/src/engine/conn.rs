@@ -7,6 +7,7 @@ use skald_common::ids::{ChallengeNonce, Ed25519Public, NamespaceId};
 use skald_common::wire::Features;
 
 use super::io::ConnId;
+use super::pipes::Side;
 use super::rate::Bucket;
 
 /// The agent's member number.
@@ -26,6 +27,8 @@ pub(super) enum Phase {
     Challenged { challenge: ChallengeNonce, namespace: NamespaceId },
     /// Has authenticated as agent or client.
     Member(Box<Session>),
+    /// The control socket of a pipe's end.
+    Pipe(Box<Side>),
 }
 
 /// A member's connection.

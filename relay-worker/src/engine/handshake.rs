@@ -25,6 +25,7 @@ impl<S: Sql> Engine<S> {
                 self.bound_unauthenticated(id);
                 Ok(())
             }
+            Origin::Pipe { auth, end } => self.on_side(turn, id, &auth, end),
             Origin::Verified { auth } => {
                 if let Some(claim) = Claim::decode(auth) {
                     self.admit(turn, id, claim)

@@ -32,6 +32,43 @@ pub enum Origin {
         /// The `RelayFrame` with the peer's `Auth`, as it came.
         auth: Bytes,
     },
+    /// From an end of a pipe, on the internal path: the challenge is answered and the signature verified.
+    Pipe {
+        /// The client's answer (`skald_common::pipe::PipeAuth`).
+        auth: Bytes,
+        /// The object that holds the client.
+        end: EndId,
+    },
+}
+
+/// Names the object that holds one end of a pipe, in the platform's own text form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndId(String);
+
+impl EndId {
+    /// Hexadecimal digits of an id.
+    const LEN: usize = 64;
+
+    /// From text; `None` if it is no id.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_id = text.len() == Self::LEN && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_id.then(|| Self(text.to_owned()))
+    }
+
+    /// From the message that told it.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::parse(std::str::from_utf8(bytes).ok()?)
+    }
+
+    /// For the message that tells it.
+    pub fn to_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(self.0.as_bytes())
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// What happened.

@@ -24,6 +24,13 @@
 //! | `RELAY_WINDOW_BYTES` | bytes unacknowledged or unsent at a time | 1,048,576 |
 //! | `RELAY_HELD_LIVE_MAX` | live messages waiting behind a drain | 16 |
 //! | `RELAY_HELD_LIVE_BYTES` | bytes of them | 1,048,576 |
+//! | `RELAY_PIPE_CONNECTIONS_PER_MINUTE` | new pipe sockets per address and minute; kept by the front | 120 |
+//! | `RELAY_PIPE_PENDING_TTL_SECS` | seconds that one side of a pipe waits for the other | 30 |
+//! | `RELAY_PIPE_IDLE_TIMEOUT_SECS` | seconds without a message that end a pipe | 120 |
+//! | `RELAY_PIPE_STALL_SECS` | seconds without a byte read that end a pipe whose reader has stopped | 120 |
+//! | `RELAY_PIPE_MAX_PER_NS` | pipes per namespace, pending ones counted | 32 |
+//! | `RELAY_PIPE_MAX_FRAME_BYTES` | bytes of a pipe's message | 1,048,576 |
+//! | `RELAY_PIPE_MAX_BPS` | bytes a second from one end of a pipe; 0: no limit | 0 |
 
 use skald_common::limits as protocol;
 
@@ -43,7 +50,7 @@ macro_rules! limits {
 
         impl Limits {
             /// The limits from an operator's variables. A variable that is absent or empty leaves the default; one that is
-            /// no whole number from 1 to its bound leaves it too, and is told.
+            /// no whole number from 1 (0 where that is the default) to its bound leaves it too, and is told.
             pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<LimitError>) {
                 let mut errors = Vec::new();
                 let limits = Self {
@@ -107,16 +114,32 @@ limits! {
     held_messages = "RELAY_HELD_LIVE_MAX", 16, max 1000;
     /// Bytes of live messages waiting behind a drain.
     held_bytes = "RELAY_HELD_LIVE_BYTES", 1024 * 1024, max 16 * 1024 * 1024;
+    /// New pipe sockets per address and minute; kept by the front.
+    pipe_connections_per_minute = "RELAY_PIPE_CONNECTIONS_PER_MINUTE", 120, max 1_000_000;
+    /// How long one side of a pipe waits for the other.
+    pipe_pending = "RELAY_PIPE_PENDING_TTL_SECS", protocol::PIPE_PENDING_MS / 1000, max 3600;
+    /// How long a pipe may be silent.
+    pipe_idle = "RELAY_PIPE_IDLE_TIMEOUT_SECS", protocol::PIPE_IDLE_MS / 1000, max MAX_SECS;
+    /// How long a reader that has stopped may take none of what waits for it.
+    pipe_stall = "RELAY_PIPE_STALL_SECS", 120, max MAX_SECS;
+    /// Pipes per namespace, pending ones counted.
+    pipes = "RELAY_PIPE_MAX_PER_NS", protocol::PIPE_MAX_PER_NAMESPACE as u64, max 1000;
+    /// Bytes of a pipe's message.
+    pipe_frame = "RELAY_PIPE_MAX_FRAME_BYTES", protocol::PIPE_MAX_FRAME as u64, max MAX_MESSAGE / 2;
+    /// Bytes a second from one end of a pipe; 0: no limit.
+    pipe_rate = "RELAY_PIPE_MAX_BPS", 0, max 1 << 40;
 }
 
 /// A variable of the operator was not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{variable} must be a whole number from 1 to {max}, not {value:?}; using {default}")]
+#[error("{variable} must be a whole number from {min} to {max}, not {value:?}; using {default}")]
 pub struct LimitError {
     /// Its name.
     pub variable: &'static str,
     /// What it said.
     pub value: String,
+    /// The smallest value allowed.
+    pub min: u64,
     /// The largest value allowed.
     pub max: u64,
     /// What holds instead.
@@ -140,10 +163,11 @@ fn read(
     errors: &mut Vec<LimitError>,
 ) -> u64 {
     let Some(value) = lookup(variable).filter(|value| !value.trim().is_empty()) else { return default };
+    let min = default.min(1);
     match value.trim().parse() {
-        Ok(number) if (1..=max).contains(&number) => number,
+        Ok(number) if (min..=max).contains(&number) => number,
         _ => {
-            errors.push(LimitError { variable, value, max, default });
+            errors.push(LimitError { variable, value, min, max, default });
             default
         }
     }

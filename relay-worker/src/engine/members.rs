@@ -30,6 +30,7 @@ impl<S: Sql> Engine<S> {
                 self.end(turn, conn, Some(CloseCode::Revoked));
             }
         }
+        self.end_lost_pipes()?;
         let authorized = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         self.send(id, Frame::AuthorizeOk(AuthorizeOk { authorized }));
         Ok(())

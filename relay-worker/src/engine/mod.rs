@@ -49,6 +49,7 @@ mod limits;
 mod members;
 mod messages;
 mod pairing;
+mod pipes;
 mod presence;
 mod queue;
 mod rate;
@@ -68,7 +69,7 @@ use crate::store::{Sql, SqlError, Store};
 
 pub use attachment::conn_of;
 pub use auth::{Refusal, Verified, verify_auth};
-pub use io::{ConnId, Input, Links, MAX_ATTACHMENT, Origin, Output};
+pub use io::{ConnId, EndId, Input, Links, MAX_ATTACHMENT, Origin, Output};
 pub use limits::{LimitError, Limits};
 
 use conn::{Conn, Phase, Session};
@@ -204,6 +205,8 @@ impl<S: Sql> Engine<S> {
         match self.conns.get(&id).map(|conn| &conn.phase) {
             Some(Phase::Challenged { .. }) => self.on_auth(turn, id, bytes),
             Some(Phase::Member(_)) => self.on_frame(turn, id, bytes),
+            // An end has nothing to say.
+            Some(Phase::Pipe(_)) => Ok(()),
             None => {
                 self.disown(id);
                 Ok(())
@@ -217,6 +220,7 @@ impl<S: Sql> Engine<S> {
                 self.refuse(id, Refusal::new(ErrorCode::BadRequest, "text before authentication"));
             }
             Some(Phase::Member(_)) => self.heard(turn, id),
+            Some(Phase::Pipe(_)) => {}
             None => self.disown(id),
         }
     }
@@ -225,6 +229,7 @@ impl<S: Sql> Engine<S> {
         if code == CloseCode::Normal.code() {
             self.prove_by_age(turn, id)?;
         }
+        self.on_side_closed(id);
         self.end(turn, id, None);
         Ok(())
     }
@@ -311,14 +316,14 @@ impl<S: Sql> Engine<S> {
     fn session(&self, id: ConnId) -> Option<&Session> {
         match &self.conns.get(&id)?.phase {
             Phase::Member(session) => Some(session),
-            Phase::Challenged { .. } => None,
+            Phase::Challenged { .. } | Phase::Pipe(_) => None,
         }
     }
 
     fn session_mut(&mut self, id: ConnId) -> Option<&mut Session> {
         match &mut self.conns.get_mut(&id)?.phase {
             Phase::Member(session) => Some(session),
-            Phase::Challenged { .. } => None,
+            Phase::Challenged { .. } | Phase::Pipe(_) => None,
         }
     }
 }

@@ -64,6 +64,7 @@ impl<S: Sql> Engine<S> {
         {
             self.end(turn, old, Some(CloseCode::Replaced));
         }
+        self.end_lost_pipes()?;
         if let Some(agent) = self.online.get(&AGENT).copied() {
             self.announce(agent, &device);
         }

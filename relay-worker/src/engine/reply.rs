@@ -33,9 +33,13 @@ impl<S: Sql> Engine<S> {
 
     /// Closes a socket that is no connection of the engine's any more.
     pub(super) fn close(&mut self, id: ConnId, code: CloseCode) {
+        self.close_with(id, code.code(), code.reason());
+    }
+
+    pub(super) fn close_with(&mut self, id: ConnId, code: u16, reason: &'static str) {
         self.closing.insert(id);
         self.outputs.push_back(Output::Attach { conn: id, bytes: attachment::closed(id).into() });
-        self.outputs.push_back(Output::Close { conn: id, code: code.code(), reason: code.reason() });
+        self.outputs.push_back(Output::Close { conn: id, code, reason });
     }
 
     /// A frame of a member was refused; its connection lives. `reference` is 0 unless the sender has RECEIPTS.

@@ -25,9 +25,11 @@ impl<S: Sql> Engine<S> {
             for id in self.strangers()? {
                 self.end(turn, id, Some(CloseCode::Revoked));
             }
+            self.end_lost_pipes()?;
             self.checked = true;
         }
         self.expire_challenges(turn);
+        self.expire_sides(turn);
         let due = self.known_space().and_then(|space| space.row.alarm_at);
         if !alarm && due.is_some_and(|at| at <= turn.now) { self.sweep(turn) } else { Ok(()) }
     }
@@ -52,7 +54,7 @@ impl<S: Sql> Engine<S> {
         self.on_wake(turn);
         self.judge_all(turn);
         let (now, life) = (turn.now, self.limits.namespace_life);
-        let nobody = self.online.is_empty();
+        let nobody = self.is_deserted();
         match self.space()? {
             Some(space) if nobody && space.row.last_active.saturating_add(life) <= now => {
                 self.outputs.push_back(Output::DeleteAll);
@@ -96,7 +98,7 @@ impl<S: Sql> Engine<S> {
     fn sweep(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
         self.judge_all(turn);
         let (now, life) = (turn.now, self.limits.namespace_life);
-        let nobody = self.online.is_empty();
+        let nobody = self.is_deserted();
         self.forget_queues();
         self.store.sweep(now.saturating_sub(self.limits.message_life))?;
         self.forget_late_devices(turn)?;
@@ -172,6 +174,11 @@ impl<S: Sql> Engine<S> {
         })
     }
 
+    /// Whether nobody is connected, be it to a pipe.
+    fn is_deserted(&self) -> bool {
+        self.conns.values().all(|conn| matches!(conn.phase, Phase::Challenged { .. }))
+    }
+
     /// A member's connection is over.
     pub(super) fn after_end(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
         if self.space()?.is_none() {
@@ -194,6 +201,7 @@ impl<S: Sql> Engine<S> {
     fn timer_of(&self, turn: Turn<'_>, conn: &Conn) -> Option<u64> {
         match &conn.phase {
             Phase::Challenged { .. } => Some(conn.opened_at.saturating_add(self.limits.challenge_timeout)),
+            Phase::Pipe(side) => (!side.matched).then(|| conn.opened_at.saturating_add(self.limits.pipe_pending)),
             Phase::Member(session) => {
                 let poll = session.stall.map(|stall| {
                     let early = turn.now.saturating_sub(stall.since) < POLL_LATER * 2;

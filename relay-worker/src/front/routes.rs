@@ -1,5 +1,5 @@
-//! From host and path to what serves it (wire protocol, Endpoints). Nothing outside maps to [`INTERNAL_CONTROL`], on which
-//! alone an object believes an identity; front and object both use this module, so they cannot disagree.
+//! From host and path to what serves it (wire protocol, Endpoints). Nothing outside maps to an internal path, on which alone
+//! an object believes an identity; front and objects all use this module, so they cannot disagree.
 
 use skald_common::{
     ids::NamespaceId,
@@ -10,6 +10,16 @@ use skald_common::{
 pub const INTERNAL_CONTROL: &str = "/internal/ws";
 /// Carries the verified `Auth` frame, base64url, on [`INTERNAL_CONTROL`]; meaningless anywhere else.
 pub const VERIFIED_AUTH_HEADER: &str = "x-skald-verified-auth";
+/// Where a namespace's object takes the end of a pipe. No outside request reaches it.
+pub const INTERNAL_PIPE: &str = "/internal/pipe";
+/// Carries the verified answer of the pipe end's client, base64url, on [`INTERNAL_PIPE`].
+pub const PIPE_AUTH_HEADER: &str = "x-skald-pipe-auth";
+/// Names the object of the pipe end on [`INTERNAL_PIPE`].
+pub const PIPE_END_HEADER: &str = "x-skald-pipe-end";
+/// Where a pipe end takes the link of the other end. No outside request reaches it.
+pub const INTERNAL_LINK: &str = "/internal/link";
+/// The connection id of the pipe, in hexadecimal, on [`INTERNAL_LINK`].
+pub const PIPE_HEADER: &str = "x-skald-pipe";
 
 /// Length of a namespace in base32 without padding.
 const BASE32_LEN: usize = 52;
@@ -28,7 +38,7 @@ pub enum Socket {
 pub enum Route {
     /// `/healthz`.
     Health,
-    /// The namespace is not known before `Auth`: the Worker runs the challenge.
+    /// The namespace is not known before `Auth`: the Worker, or a pipe's end, runs the challenge.
     Front(Socket),
     /// The namespace is in the path or the host: the object runs the challenge.
     Direct(NamespaceId, Socket),
@@ -126,8 +136,9 @@ mod tests {
             "/v1/ws/",
             "/V1/ws",
             "//v1/ws",
-            "/internal/ws",
-            "/internal/pipe",
+            INTERNAL_CONTROL,
+            INTERNAL_PIPE,
+            INTERNAL_LINK,
             "/internal",
             "/ns/",
             "/ns//v1/ws",

@@ -1,13 +1,16 @@
 //! The glue for Cloudflare Workers: sockets, clocks, randomness and HTTP around the parts that know none of them. The
-//! Worker is the stateless [`front`]; a Durable Object, [`object::Namespace`], holds one namespace and hibernates. Nothing
-//! here decides anything about the protocol: that is `crate::front` and `crate::engine`.
+//! Worker is the stateless [`front`]; a Durable Object, [`object::Namespace`], holds one namespace and hibernates; another
+//! one, [`pipe_end::PipeEnd`], holds one end of a pipe. Nothing here decides anything about the protocol: that is
+//! `crate::front`, `crate::engine` and `crate::pipe`.
 
 mod crash;
 mod front;
 mod js;
 mod object;
+mod pipe_end;
 mod session;
 mod sql;
+mod wires;
 
 use worker::{Context, Env, Request, Response, Result, event};
 

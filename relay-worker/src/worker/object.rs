@@ -19,8 +19,10 @@ use worker::{
 use super::js::{self, BROKEN};
 use super::sql::ObjectSql;
 use super::{crash, front};
-use crate::engine::{ConnId, Engine, Input, Limits, Links, Origin, Output, conn_of};
-use crate::front::routes::{INTERNAL_CONTROL, Route, Socket, VERIFIED_AUTH_HEADER};
+use crate::engine::{ConnId, EndId, Engine, Input, Limits, Links, Origin, Output, conn_of};
+use crate::front::routes::{
+    INTERNAL_CONTROL, INTERNAL_PIPE, PIPE_AUTH_HEADER, PIPE_END_HEADER, Route, Socket, VERIFIED_AUTH_HEADER,
+};
 
 /// See the module.
 #[durable_object(fetch)]
@@ -56,9 +58,12 @@ impl DurableObject for Namespace {
 
     async fn fetch(&self, request: Request) -> Result<Response> {
         let origin = if request.url()?.path() == INTERNAL_CONTROL {
-            let header = request.headers().get(VERIFIED_AUTH_HEADER)?.unwrap_or_default();
-            let auth = URL_SAFE_NO_PAD.decode(header).map_err(|error| Error::RustError(error.to_string()))?;
-            Origin::Verified { auth: auth.into() }
+            Origin::Verified { auth: decoded(&request, VERIFIED_AUTH_HEADER)?.into() }
+        } else if request.url()?.path() == INTERNAL_PIPE {
+            let Some(end) = request.headers().get(PIPE_END_HEADER)?.and_then(|id| EndId::parse(&id)) else {
+                return Response::error("no such end", 400);
+            };
+            Origin::Pipe { auth: decoded(&request, PIPE_AUTH_HEADER)?.into(), end }
         } else if let Route::Direct(namespace, Socket::Control) = front::route(&request, &self.env)? {
             Origin::Direct { challenge: ChallengeNonce::new(js::random()?), namespace }
         } else {
@@ -222,6 +227,12 @@ impl Object {
         });
         self.timer.replace(timer);
     }
+}
+
+/// What a header carries, base64url.
+fn decoded(request: &Request, header: &str) -> Result<Vec<u8>> {
+    let text = request.headers().get(header)?.unwrap_or_default();
+    URL_SAFE_NO_PAD.decode(text).map_err(|error| Error::RustError(error.to_string()))
 }
 
 fn with(sockets: &HashMap<ConnId, WebSocket>, conn: ConnId, what: &str, work: impl FnOnce(&WebSocket) -> Result<()>) {

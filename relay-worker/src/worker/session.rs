@@ -15,7 +15,7 @@ use skald_common::ids::ChallengeNonce;
 use skald_common::wire::{self, Challenge, CloseCode, ErrorCode, Frame, PING, PONG};
 use worker::wasm_bindgen::JsCast as _;
 use worker::wasm_bindgen_futures::spawn_local;
-use worker::{Delay, Env, Headers, Method, Request, RequestInit, Response, Result, WebSocket, WebSocketPair, js_sys};
+use worker::{Delay, Env, Headers, Response, Result, WebSocket, WebSocketPair, js_sys};
 
 use super::js::{BROKEN, Event};
 use super::{front, js};
@@ -147,14 +147,8 @@ async fn authenticate(client: &mut Leg, nonce: &ChallengeNonce, limits: &Limits)
 /// A socket to the object, on the one path where it believes what the front says.
 async fn connect(env: &Env, auth: &Verified) -> Result<WebSocket> {
     let headers = Headers::new();
-    headers.set("Upgrade", "websocket")?;
     headers.set(VERIFIED_AUTH_HEADER, &URL_SAFE_NO_PAD.encode(auth.frame()))?;
-    let mut init = RequestInit::new();
-    init.with_method(Method::Get).with_headers(headers);
-    let request = Request::new_with_init(&format!("https://namespace{INTERNAL_CONTROL}"), &init)?;
-    let response = front::object(env, &auth.namespace())?.fetch_with_request(request).await?;
-    let status = response.status_code();
-    response.websocket().ok_or_else(|| worker::Error::RustError(format!("the object answered {status}")))
+    front::connect(&front::object(env, &auth.namespace())?, INTERNAL_CONTROL, headers).await
 }
 
 /// Passes messages on until one side closes, then closes the other with the same code, and answers the first.
