@@ -158,6 +158,12 @@ impl Hub {
         if old.qr_url != new.qr_url {
             changes.push("The address in pairing codes has changed.".to_owned());
         }
+        if old.web_port != new.web_port {
+            changes.push(match new.web_port {
+                Some(port) => format!("Authorized devices can now reach the web page on port {port} of the computer."),
+                None => "Devices can no longer reach the web page of the computer.".to_owned(),
+            });
+        }
         for change in changes {
             self.announce(ctx, None, &change);
         }

@@ -202,6 +202,21 @@ fn switching_the_proxy_off_or_over_ends_what_is_open_and_declines_what_is_not() 
 }
 
 #[test]
+fn authorized_devices_are_told_when_the_page_can_be_reached_and_when_not() {
+    let mut world = World::with_page();
+    let told = |world: &mut World| -> Vec<_> {
+        let sent = world.accept_all().into_iter().filter(|sent| sent.json["kind"] == "notification");
+        sent.map(|sent| (sent.to, sent.json["body"].as_str().unwrap().to_owned())).collect()
+    };
+    let on = "Authorized devices can now reach the web page on port 8080 of the computer.";
+    assert_eq!(told(&mut world), [(key(1), on.to_owned()), (key(2), on.to_owned())]);
+    world.set_port(None);
+    assert!(told(&mut world).iter().all(|(_, words)| words.starts_with("Devices can no longer")));
+    world.set_port(None);
+    assert_eq!(told(&mut world), []);
+}
+
+#[test]
 fn other_settings_leave_tunnels_alone() {
     let mut world = World::with_page();
     world.tunnel(1, pipe(1));
