@@ -46,6 +46,7 @@ pub(super) struct BulkKey(Aes256Gcm);
 
 #[cfg(not(feature = "ring"))]
 impl BulkKey {
+    #[allow(clippy::unnecessary_wraps)] // ring's may fail
     pub(super) fn new(key: &[u8; 32]) -> Option<Self> {
         use aes_gcm::KeyInit;
         Some(Self(Aes256Gcm::new(key.into())))
