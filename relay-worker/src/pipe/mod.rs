@@ -21,6 +21,8 @@
 //! * Nothing of it survives the object. Whoever loses an end's memory must close its sockets.
 
 mod flow;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -214,7 +216,7 @@ impl End {
 
     /// Whether another end may link to this one for this pipe. Once: [`Input::Linked`] must follow.
     pub fn expects(&self, other: &ConnectionId) -> bool {
-        matches!(&self.phase, Phase::Pending { connection, .. } if connection == other)
+        matches!(&self.phase, Phase::Pending { connection, dialling: false, .. } if connection == other)
     }
 
     /// The next thing to do; `None` when there is none.

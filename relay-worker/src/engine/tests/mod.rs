@@ -8,6 +8,7 @@ mod handshake;
 mod messages;
 mod noise;
 mod pairing;
+mod pipes;
 mod presence;
 mod simulation;
 mod upkeep;
@@ -45,6 +46,8 @@ fn namespace() -> NamespaceId {
 struct Socket {
     attachment: Option<Vec<u8>>,
     inbox: VecDeque<Frame>,
+    /// What a pipe's end was told; other sockets get frames.
+    told: Option<VecDeque<Bytes>>,
     closed: Option<u16>,
     /// What the test says is waiting in the socket.
     buffered: u64,
@@ -130,7 +133,10 @@ impl World {
             Output::Send { conn, bytes } => {
                 let socket = self.sockets.get_mut(&conn).expect("sends to a socket that exists");
                 assert_eq!(socket.closed, None, "nothing is sent after a close");
-                socket.inbox.push_back(decode(bytes).unwrap().expect("a frame"));
+                match &mut socket.told {
+                    Some(told) => told.push_back(bytes),
+                    None => socket.inbox.push_back(decode(bytes).unwrap().expect("a frame")),
+                }
             }
             Output::Attach { conn, bytes } => {
                 assert!(bytes.len() <= MAX_ATTACHMENT, "{}", bytes.len());
@@ -180,7 +186,8 @@ impl World {
     fn open(&mut self, origin: Origin) -> ConnId {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn << 40);
-        self.sockets.insert(conn, Socket::default());
+        let told = matches!(origin, Origin::Pipe { .. }).then(VecDeque::new);
+        self.sockets.insert(conn, Socket { told, ..Socket::default() });
         self.step(Input::Opened { conn, origin });
         conn
     }
