@@ -8,6 +8,7 @@ use skald_common::pipe::auth::dest_hash;
 use super::*;
 
 const PIPE: ConnectionId = ConnectionId::new([0xc1; 32]);
+const NOTHING: [Bytes; 0] = [];
 
 fn auth(connection: ConnectionId, me: Ed25519Public, partner: Ed25519Public) -> PipeAuth {
     let signature = Signature::new([7; 64]);
@@ -62,7 +63,7 @@ fn the_second_side_is_told_where_the_first_one_is_and_nobody_needs_a_wake_up_or_
             assert_eq!((world.told(first), world.timer), (Vec::new(), Some(START + 30 * SECOND)));
             let second = world.side(PIPE, partner, me);
             assert_eq!(world.told(second), [end_id(first.0 >> 40).to_bytes()]);
-            assert_eq!(world.told(first), [Bytes::new(); 0]);
+            assert_eq!(world.told(first), NOTHING);
             world.pass(HOUR);
             assert_eq!(world.closes(&[first, second]), [None, None]);
             // An engine that has forgotten its timer does not take it back.
@@ -102,7 +103,7 @@ fn sides_that_do_not_expect_each_other_end_both() {
         world.agent(&[1, 2]);
         let (first, second) = (world.side_with(&first), world.side_with(&second));
         assert_eq!(world.closes(&[first, second]), [Some(4404); 2]);
-        assert_eq!(world.told(second), [Bytes::new(); 0]);
+        assert_eq!(world.told(second), NOTHING);
     }
 }
 
@@ -137,7 +138,7 @@ fn a_side_that_finds_nobody_ends_at_its_deadline_whoever_wakes_the_object() {
     world.now += 30 * SECOND;
     let late = world.side(nth(1), device(1), AGENT_KEY);
     assert_eq!(world.closes(&[side, late]), [Some(4404), None]);
-    assert_eq!(world.told(late), [Bytes::new(); 0]);
+    assert_eq!(world.told(late), NOTHING);
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn whoever_is_left_alone_before_the_link_came_is_told() {
     let pending = world.side(nth(1), AGENT_KEY, device(1));
     let other = world.side(nth(2), AGENT_KEY, device(1));
     world.hang_up(pending, 1006);
-    assert_eq!(world.told(other), [Bytes::new(); 0]);
+    assert_eq!(world.told(other), NOTHING);
 }
 
 #[test]
