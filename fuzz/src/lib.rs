@@ -9,6 +9,10 @@
 //! | [`peer`] | whatever a relay says, by daemon and phone |
 //! | [`wire`] | frames, and the front's check of `Auth` |
 //! | [`sealed`] | seals, framing, zlib |
+//! | [`pipe_auth`] | how a socket joins a pipe |
+//! | [`pipe_signal`] | how a pipe is asked for |
+//! | [`pipes`] | whole histories of asking, by both sides |
+//! | [`pipe_frames`] | a pipe's frames, in any order and state |
 //! | [`payload`] | the JSON between agent and device |
 //! | [`pairing_code`] | pairing codes and relay addresses |
 //! | [`routes`] | host and path of a request to the relay |
@@ -21,10 +25,15 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod msgpack;
 pub mod pairing_code;
 pub mod payload;
 pub mod peer;
 pub mod phone_state;
+pub mod pipe_auth;
+pub mod pipe_frames;
+pub mod pipe_signal;
+pub mod pipes;
 mod quiet;
 pub mod relay_engine;
 pub mod relay_restore;

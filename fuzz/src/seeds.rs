@@ -2,15 +2,18 @@
 
 use skald_common::crypto::{Identity, Seed};
 use skald_common::framing::{Compression, frame_json};
-use skald_common::ids::{ChallengeNonce, Ed25519Public, PairingToken, X25519Public};
+use skald_common::ids::{ChallengeNonce, ConnectionId, Ed25519Public, PairingToken, X25519Public};
 use skald_common::pairing::PairingQr;
 use skald_common::payload::{
     Ack, ApprovalResponse, ClarificationResponse, Decision, DeviceInfo, ElicitationAction, ElicitationResponse, Hello,
     Kind, Notification, Outcome, Payload, SecretObject, ToAgent, ToDevice,
 };
+use skald_common::pipe::signal::{Accept, Handshake, Invite, Reject, Signal};
+use skald_common::pipe::{self, PipeAuth};
 use skald_common::wire::{self, Frame, Role, encode};
 
 use crate::tape::Recorder;
+use crate::{pipe_auth, pipe_signal};
 
 const NOW: u64 = 1_750_000_000_000;
 
@@ -63,6 +66,20 @@ pub fn all() -> Vec<SeedFile> {
         add("config", name, [change, text.as_bytes()].concat());
     }
     add("phone_state", "life", phone());
+    let (auth, challenge) = joining();
+    add("pipe_auth", "arrays", auth.encode());
+    add("pipe_auth", "bin", pipe_auth::as_bin(&auth));
+    add("pipe_auth", "challenge", challenge);
+    for (name, signal) in signals() {
+        add("pipe_signal", name, signal.encode());
+        add("pipe_signal", &format!("{name}-bin"), pipe_signal::as_bin(&signal));
+    }
+    for (name, bytes) in negotiations() {
+        add("pipes", name, bytes);
+    }
+    for (name, bytes) in pipe_wires() {
+        add("pipe_frames", name, bytes);
+    }
     seeds
 }
 
@@ -201,14 +218,66 @@ fn payloads() -> Vec<(&'static str, Vec<u8>)> {
 fn sealed() -> Vec<(&'static str, Vec<u8>)> {
     let packed = frame_json(&b"{\"a\":1}".repeat(200), Compression::WhenSmaller);
     let plain = frame_json(b"{}", Compression::Off);
-    let pipe = Recorder::default().then(&[3, 3]).bytes(b"one").bytes(b"two").bytes(b"").then(&[0; 20]);
     let seal = [&[2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 3, 1, 1, 2][..], b"{\"a\":1}"].concat();
     vec![
         ("packed", [&[0], &**packed].concat()),
         ("plain", [&[0], &**plain].concat()),
         ("body", [&[1], &*b"{\"a\":1}".repeat(150)].concat()),
         ("seal", seal),
-        ("pipe", pipe.0),
+    ]
+}
+
+fn joining() -> (PipeAuth, Vec<u8>) {
+    let (me, you) = (Identity::new(&Seed::new([1; 32])), Identity::new(&Seed::new([2; 32])));
+    let nonce = ChallengeNonce::new([7; 32]);
+    // Answered to another challenge than the target's.
+    let answered = ChallengeNonce::new([0xc8; 32]);
+    let id = ConnectionId::new([4; 32]);
+    let auth = PipeAuth::new(&me, &answered, id, &you.ed25519_pub(), me.namespace_id(), true);
+    (auth, pipe::auth::encode_challenge(&nonce))
+}
+
+fn signals() -> Vec<(&'static str, Signal)> {
+    let connection = ConnectionId::new([0xc8; 32]);
+    let handshake = Handshake::X25519(X25519Public::new([2; 32]));
+    let invite = Invite {
+        connection,
+        handshake: handshake.clone(),
+        stream_type: "http-local-proxy".into(),
+        compress: vec!["none".into(), "zlib".into()],
+        headers: [("a".to_owned(), "b".to_owned())].into(),
+    };
+    vec![
+        ("invite", Signal::Invite(invite)),
+        ("accept", Signal::Accept(Accept { connection, handshake, compress: "none".into() })),
+        ("reject", Signal::Reject(Reject { connection, reason: "no".into() })),
+    ]
+}
+
+/// Operations and operands as `pipes` reads them.
+fn negotiations() -> Vec<(&'static str, Vec<u8>)> {
+    let many: Vec<u8> = (0..40).flat_map(|n| [1, 0, n, 2, 1]).collect();
+    vec![
+        ("asked", vec![0, 1, 7, 2, 1, 7, 2, 1, 2, 1, 7, 2, 1]),
+        ("invited", vec![10, 0, 1, 0, 5, 2, 1, 5, 5, 1, 0, 5, 2, 1, 1, 1, 6, 0, 1, 5, 6]),
+        ("refused", vec![1, 0, 5, 2, 1, 10, 0, 1, 0, 6, 1, 1, 1, 0, 7, 2, 0, 6, 7, 7, 8]),
+        ("late", vec![0, 1, 7, 0, 2, 8, 11, 200, 0, 2, 1, 7, 2, 1, 3, 2, 8, 8, 9, 9, 1, 0, 9, 1, 1]),
+        ("many", [&[10, 0][..], &many, &[9, 0, 1]].concat()),
+        ("noise", Recorder::default().then(&[4, 0]).bytes(&[0x81, 0xa6]).0),
+    ]
+}
+
+/// Operations and operands as `pipe_frames` reads them.
+fn pipe_wires() -> Vec<(&'static str, Vec<u8>)> {
+    let sent = |record: Recorder, which: u8, plain: &[u8]| record.then(&[which, 0]).bytes(plain);
+    let two = || sent(sent(Recorder::default().then(&[1]), 0, b"one"), 0, b"two");
+    vec![
+        ("ordered", sent(two(), 1, b"back").then(&[0, 2, 0, 2, 1, 2]).0),
+        ("repeated", two().then(&[0, 2, 0, 5, 0, 0, 2]).0),
+        ("left-out", two().then(&[0, 3, 0, 2, 0, 2]).0),
+        ("changed", two().then(&[0, 4, 0, 1, 0, 1, 0, 2, 0, 2]).0),
+        ("reflected", two().then(&[1, 6]).0),
+        ("strangers", sent(Recorder::default().then(&[0]), 0, b"one").then(&[0, 2]).0),
     ]
 }
 
