@@ -253,7 +253,7 @@ fn with_remedy(why: &NotOpened) -> String {
 /// What a browser shows. `why` is one safe line.
 fn page(status: u16, why: &str) -> Vec<u8> {
     let reason = if status == 502 { "Bad Gateway" } else { "Service Unavailable" };
-    let body = format!("The web page of the agent cannot be reached: {why}.\n");
+    let body = format!("The web page of the agent cannot be reached: {why}\n");
     let head = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n\
          Content-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
@@ -285,7 +285,7 @@ mod tests {
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{head}");
         assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
-        assert_eq!(body, "The web page of the agent cannot be reached: the agent\\u{202e} is gone.\n");
+        assert_eq!(body, "The web page of the agent cannot be reached: the agent\\u{202e} is gone\n");
     }
 
     #[tokio::test]

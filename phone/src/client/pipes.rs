@@ -138,7 +138,7 @@ impl Phone {
         self.move_pipes()
     }
 
-    /// The agent's signal, already noted as received.
+    /// The agent's signal.
     pub(super) fn on_pipe_signal(&mut self, from: Ed25519Public, signal: &[u8]) -> Result<(), PhoneError> {
         // What changes nothing is no news to anybody.
         let _ = self.opening.table.on_signal(self.clock.now(), from, signal);

@@ -202,21 +202,12 @@ impl Account {
         self.format == FORMAT
     }
 
-    /// Notes the counter of an opened message; false: that message, or a later one, came before. To be saved before the
-    /// message is accepted.
-    pub const fn note_received(&mut self, counter: u64) -> bool {
-        let new = counter > self.counters.received;
-        if new {
-            self.counters.received = counter;
-        }
-        new
-    }
-
     /// Does what an opened payload says, once. `now` in Unix milliseconds. To be saved before the message is accepted.
     pub fn receive(&mut self, counter: u64, live: bool, json: &[u8], now: u64) -> Effect {
-        if !self.note_received(counter) {
+        if counter <= self.counters.received {
             return Effect::Repeat;
         }
+        self.counters.received = counter;
         let payload = match Payload::<ToDevice>::parse(json, now) {
             Ok(payload) => payload,
             Err(error) => return Effect::Invalid(error),
