@@ -67,6 +67,7 @@ enum Kind {
     Flood,
     Jump,
     Burst,
+    Pipe,
 }
 
 /// How often, where the seed does not leave it out; and whether it may.
@@ -89,6 +90,7 @@ const MIX: &[(Kind, u64, bool)] = &[
     (Kind::Flood, 1, true),
     (Kind::Jump, 1, true),
     (Kind::Burst, 3, true),
+    (Kind::Pipe, 6, true),
 ];
 
 /// How often something goes wrong between and within operations: once in so many, 0 for never.
@@ -150,6 +152,7 @@ fn setup(dice: &mut Dice) -> Setup {
         queue_bytes: dice.pick(&[2000, 20_000, 4 << 20]),
         rate: dice.pick(&[10, 60, 9999, 9999]),
         pending: dice.pick(&[1, 2, 16]),
+        pipes: dice.pick(&[1, 2, 3, 32]),
     }
 }
 
@@ -191,6 +194,7 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
         }),
         Kind::Authorize => ops.push(Op::Authorize { device: dice.device(), on: !dice.one_in(3) }),
         Kind::Pair => pair(dice, ops),
+        Kind::Pipe => pipe(dice, ops),
         Kind::Presence => ops.push(Op::Presence { peer }),
         Kind::Pass => ops.push(Op::Pass { ms: passing(dice, days) }),
         Kind::Reap => ops.push(if dice.one_in(3) { Op::Notice } else { Op::Reap }),
@@ -227,6 +231,24 @@ fn text(dice: &mut Dice, from: usize, live: bool) -> Text {
     let size = dice.pick(&[20, 20, 100, 300, 1500]);
     let tag = dice.one_in(4).then(|| u8::try_from(dice.below(2)).unwrap());
     Text { from, to, size, live, tag, quiet: dice.one_in(6) }
+}
+
+fn pipe(dice: &mut Dice, ops: &mut Vec<Op>) {
+    let pipe = u8::try_from(dice.below(6)).unwrap();
+    let device = dice.device();
+    let (peer, partner) = if dice.one_in(2) { (0, device) } else { (device, 0) };
+    match dice.below(8) {
+        0 => ops.push(Op::Part { pipe, peer }),
+        1 => ops.push(Op::Join { pipe, peer, partner: dice.device() }),
+        2 | 3 => ops.push(Op::Join { pipe, peer, partner }),
+        _ => {
+            ops.push(Op::Join { pipe, peer, partner });
+            if dice.one_in(4) {
+                ops.push(Op::Pass { ms: passing(dice, false) });
+            }
+            ops.push(Op::Join { pipe, peer: partner, partner: peer });
+        }
+    }
 }
 
 fn pair(dice: &mut Dice, ops: &mut Vec<Op>) {

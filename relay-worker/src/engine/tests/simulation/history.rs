@@ -22,6 +22,7 @@ pub(super) struct Setup {
     /// Frames a minute of a device; of the agent, four times as many.
     pub(super) rate: u64,
     pub(super) pending: u64,
+    pub(super) pipes: u64,
 }
 
 /// How a peer comes in.
@@ -176,6 +177,17 @@ pub(super) enum Op {
         device: usize,
         token: Token,
         route: Route,
+    },
+    /// A peer opens its side of a pipe.
+    Join {
+        pipe: u8,
+        peer: usize,
+        partner: usize,
+    },
+    /// A peer's side of a pipe is over.
+    Part {
+        pipe: u8,
+        peer: usize,
     },
     /// Time passes; timer and alarm fire on the way.
     Pass {

@@ -25,8 +25,20 @@ pub(super) enum Mishap {
 /// What the engine did that others can see, in order.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    Wrote { conn: ConnId, frame: Frame, size: u64 },
-    Closed { conn: ConnId, code: u16 },
+    Wrote {
+        conn: ConnId,
+        frame: Frame,
+        size: u64,
+    },
+    /// To the end of a pipe.
+    Told {
+        conn: ConnId,
+        bytes: Bytes,
+    },
+    Closed {
+        conn: ConnId,
+        code: u16,
+    },
     DeletedAll,
     Fault(String),
 }
@@ -56,6 +68,8 @@ pub(super) struct Arrival {
 }
 
 pub(super) struct Socket {
+    /// Of a pipe's end.
+    side: bool,
     attachment: Option<Vec<u8>>,
     wire: Wire,
     buffer: VecDeque<(Arrival, u64)>,
@@ -68,8 +82,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    const fn new() -> Self {
+    const fn new(side: bool) -> Self {
         Self {
+            side,
             attachment: None,
             wire: Wire::Open,
             buffer: VecDeque::new(),
@@ -221,6 +236,11 @@ impl Platform {
         match output {
             Output::Send { conn, bytes } => {
                 let size = bytes.len() as u64;
+                if let Some(socket) = self.sockets.get(&conn).filter(|socket| socket.side) {
+                    demand!(socket.closed.is_none(), "nothing is sent after a close", "{conn:?}: {bytes:?}");
+                    events.push(Event::Told { conn, bytes });
+                    return Ok(());
+                }
                 let frame = decode(bytes).ok().flatten();
                 let Some(frame) = frame else {
                     return Err(Broken::new("every frame can be read", format!("{conn:?}")));
@@ -261,9 +281,18 @@ impl Platform {
     // --- sockets ---
 
     pub(super) fn accept(&mut self) -> ConnId {
+        self.accept_as(false)
+    }
+
+    /// The control socket of a pipe's end.
+    pub(super) fn accept_side(&mut self) -> ConnId {
+        self.accept_as(true)
+    }
+
+    fn accept_as(&mut self, side: bool) -> ConnId {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn << 40);
-        self.sockets.insert(conn, Socket::new());
+        self.sockets.insert(conn, Socket::new(side));
         conn
     }
 

@@ -7,8 +7,16 @@ use super::history::Token::Newest;
 use super::history::{Setup, Text};
 use super::holds;
 
-const SETUP: Setup =
-    Setup { window: 6, window_bytes: 4096, held: 16, queue: 20, queue_bytes: 20_000, rate: 9999, pending: 16 };
+const SETUP: Setup = Setup {
+    window: 6,
+    window_bytes: 4096,
+    held: 16,
+    queue: 20,
+    queue_bytes: 20_000,
+    rate: 9999,
+    pending: 16,
+    pipes: 3,
+};
 
 const fn text(from: usize, to: usize, size: u32) -> Text {
     Text { from, to, size, live: false, tag: None, quiet: false }

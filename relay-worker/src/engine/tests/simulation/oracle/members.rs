@@ -376,7 +376,7 @@ impl Oracle {
     }
 
     /// Whether a device may be losing its place now.
-    fn revoking(&self, peer: usize, cause: &Cause) -> bool {
+    pub(super) fn revoking(&self, peer: usize, cause: &Cause) -> bool {
         let unlisted = matches!(cause, Cause::List(list) if !list[peer]);
         self.standing_of(peer) != Truth::Yes || unlisted
     }
@@ -443,7 +443,8 @@ impl Oracle {
 
     pub(super) fn deleted_all(&mut self) -> Verdict {
         let there: Vec<usize> = (0..PEERS).filter(|peer| self.line_of(*peer).is_some()).collect();
-        demand!(there.is_empty(), "a namespace with a connection is alive", "{there:?}");
+        let alive = there.is_empty() && self.open_sides() == 0;
+        demand!(alive, "a namespace with a connection is alive", "{there:?}");
         let slack = if self.rough { 31 * DAY } else { 0 };
         let absent = self.now.saturating_sub(self.last_member);
         demand!(absent + slack >= self.limits.namespace_life, "a namespace lives 90 days", "{absent} ms");

@@ -4,9 +4,11 @@
 //!
 //! * [`members`]: who belongs, who is let in, pairing, presence, the end of connections, deadlines.
 //! * [`messages`]: what becomes of each message.
+//! * [`pipes`]: which sides of pipes belong together, and when they end.
 
 mod members;
 mod messages;
+mod pipes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +17,7 @@ use skald_common::wire::{Features, Frame};
 
 pub(super) use members::Attempt;
 pub(super) use messages::{Sent, body, nonce};
+pub(super) use pipes::end_of;
 
 use super::super::super::{ConnId, Limits};
 use super::history::{Oddity, PEERS};
@@ -56,6 +59,8 @@ pub(super) enum Cause {
     OpenWindow(u64, u64),
     CloseWindow,
     Odd(ConnId, Oddity),
+    /// A side of a pipe comes in.
+    Joins(ConnId),
     /// The socket ended.
     Ended(ConnId),
     Time,
@@ -129,6 +134,10 @@ pub(super) struct Oracle {
     /// The relay may be wrong about when that was, or about its alarm.
     rough: bool,
     alarm_lost: bool,
+    // Pipes.
+    sides: BTreeMap<ConnId, pipes::Side>,
+    /// What must become of the side that is coming in.
+    fate: pipes::Fate,
     // Messages.
     sent: Vec<Sent>,
     copies: Vec<messages::Copy>,
@@ -160,6 +169,8 @@ impl Oracle {
             last_member: START,
             rough: false,
             alarm_lost: false,
+            sides: BTreeMap::new(),
+            fate: pipes::Fate::Unknown,
             sent: Vec::new(),
             copies: Vec::new(),
             owed: BTreeSet::new(),
@@ -234,10 +245,12 @@ impl Oracle {
         self.begins(cause, outcome);
         for (at, event) in outcome.events.iter().enumerate() {
             match event {
+                Event::Told { conn, bytes } => self.side_told(*conn, bytes, cause)?,
                 Event::Wrote { conn, frame, size } => self.wrote(*conn, frame, *size, cause, outcome)?,
                 Event::Closed { conn, code } => {
                     let before = outcome.events.get(..at).unwrap_or_default();
                     self.closed(platform, *conn, *code, cause, before)?;
+                    self.side_closed(*conn, *code, cause)?;
                 }
                 Event::DeletedAll => self.deleted_all()?,
                 Event::Fault(error) => demand!(outcome.refused, "storage fails only when told to", "{error}"),
@@ -250,6 +263,7 @@ impl Oracle {
         if outcome.clean() {
             self.check_deadlines(platform)?;
             self.check_progress(platform)?;
+            self.check_sides(platform)?;
         }
         if self.lines.values().any(Line::open) {
             self.last_member = self.now;
@@ -322,6 +336,7 @@ impl Oracle {
 
     /// Before the events of a turn are looked at: what they may already rest on.
     fn begins(&mut self, cause: &Cause, outcome: &Outcome) {
+        self.side_begins(cause);
         if let Cause::Ended(conn) = cause
             && let Some(line) = self.lines.get_mut(conn)
         {
@@ -338,6 +353,7 @@ impl Oracle {
             Cause::Message(conn, copy) => self.after_message(platform, *conn, *copy, outcome),
             Cause::Presence(conn) => self.after_presence(*conn, outcome),
             Cause::Presented(conn) => self.after_presented(*conn, outcome),
+            Cause::Joins(conn) => self.after_side(*conn, outcome),
             Cause::List(list) => {
                 self.after_list(*list, outcome);
                 Ok(())

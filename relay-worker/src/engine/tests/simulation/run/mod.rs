@@ -1,5 +1,6 @@
 //! Carries a history out: peers old and new on the platform, and the oracle that watches them.
 
+mod pipes;
 mod rest;
 mod wrong;
 
@@ -72,6 +73,7 @@ impl Run {
             rate_per_minute: setup.rate,
             agent_rate_per_minute: setup.rate * 4,
             pending: setup.pending,
+            pipes: setup.pipes,
             ..Limits::default()
         };
         let keys = std::array::from_fn(|peer| identities[peer].ed25519_pub());
@@ -158,6 +160,8 @@ impl Run {
             Op::OpenWindow { ttl } => self.open_window(ttl),
             Op::CloseWindow => self.agent_sends(Frame::PairingStop(PairingStop {}), &Cause::CloseWindow),
             Op::Pair { device, token, route } => self.pair(device, token, route),
+            Op::Join { pipe, peer, partner } => self.join(pipe, peer, partner),
+            Op::Part { pipe, peer } => self.part(pipe, peer),
             Op::Pass { ms } => self.pass(ms),
             Op::Jump { ms } => {
                 self.platform.now = self.platform.now.saturating_add_signed(ms).max(START / 2);

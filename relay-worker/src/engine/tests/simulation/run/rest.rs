@@ -37,6 +37,7 @@ impl Run {
             self.ended(conn, 1006)?;
         }
         // The agent's budget fills up, the last handshakes and pairings are over.
+        self.open_pipe()?;
         self.pass(3 * DAY)?;
         self.ask_presence(0)?;
         self.reap()?;
@@ -52,6 +53,8 @@ impl Run {
         let rows = self.platform.sql.rows_written() - written;
         let few = self.woken[0] == 0 && self.woken[1] <= 1 && rows <= 1;
         demand!(few, "an idle namespace is woken for nothing but its end", "{:?}, {rows} rows", self.woken);
+        let matched = self.oracle.open_sides();
+        demand!(matched >= 2 || !self.list[1..].contains(&true), "an idle pipe needs nobody's attention", "{matched}");
         let connected = (0..PEERS).filter(|peer| self.list[*peer] || *peer == 0);
         let all = connected.into_iter().all(|peer| self.conn(peer).is_some_and(|conn| self.platform.alive(conn)));
         demand!(all, "an idle connection lives", "");
