@@ -58,9 +58,9 @@ pub(super) fn pipe_end(env: &Env, end: &EndId) -> Result<Stub> {
 
 /// The route of a request; front and object see the same URL on direct routes, and come to the same result.
 pub(super) fn route(request: &Request, env: &Env) -> Result<Route> {
-    let url = request.url()?;
+    let (host, path) = js::host_and_path(request)?;
     let parent = js::variable(env, WILDCARD_HOST);
-    Ok(routes::route(url.host_str().unwrap_or_default(), url.path(), parent.as_deref()))
+    Ok(routes::route(&host, &path, parent.as_deref()))
 }
 
 /// A socket to an object, on an internal path.

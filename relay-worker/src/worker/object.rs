@@ -57,9 +57,10 @@ impl DurableObject for Namespace {
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
-        let origin = if request.url()?.path() == INTERNAL_CONTROL {
+        let (_, path) = js::host_and_path(&request)?;
+        let origin = if path == INTERNAL_CONTROL {
             Origin::Verified { auth: decoded(&request, VERIFIED_AUTH_HEADER)?.into() }
-        } else if request.url()?.path() == INTERNAL_PIPE {
+        } else if path == INTERNAL_PIPE {
             let Some(end) = request.headers().get(PIPE_END_HEADER)?.and_then(|id| EndId::parse(&id)) else {
                 return Response::error("no such end", 400);
             };

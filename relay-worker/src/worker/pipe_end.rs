@@ -67,7 +67,7 @@ impl DurableObject for PipeEnd {
         if !front::wants_upgrade(&request)? {
             return front::upgrade_required();
         }
-        if request.url()?.path() == INTERNAL_LINK {
+        if js::host_and_path(&request)?.1 == INTERNAL_LINK {
             return object.accept_link(&request);
         }
         let namespace = match front::route(&request, &object.env)? {
