@@ -8,7 +8,8 @@ use std::sync::Arc;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
 use skald_tests::{
-    Call, DaemonOptions, Host, Phone, Process, Relay, Stream, World, canary, command, containing, read_all, traces,
+    Call, DaemonOptions, Host, Http, Phone, Process, Relay, Stream, Tunnel, World, canary, checksum, command,
+    containing, full, read_all, text, traces,
 };
 
 /// The texts of one run, each a word that stands nowhere else.
@@ -149,6 +150,49 @@ async fn secrets_are_on_no_disk_of_daemon_and_phone() {
         for text in [&canaries.secret, token] {
             assert_eq!(containing(world.daemon.folder(), text), Vec::<std::path::PathBuf>::new(), "{text}, {moment}");
             assert_eq!(containing(phone.folder(), text), Vec::<std::path::PathBuf>::new(), "{text}, {moment}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_goes_through_a_tunnel_is_in_no_log_and_no_file() {
+    if !Relay::controllable() {
+        return;
+    }
+    let mut tunnel = Tunnel::on(Arc::new(Relay::with(&["--verbose"]).await)).await;
+    let (path, body, refused) = (canary("path"), canary("body"), canary("refused"));
+    let mut http = Http::connect(tunnel.address()).await;
+    let answer = http.get(&format!("/data/{path}")).await.expect("an answer");
+    assert!(text(answer).await.expect("whole").contains(&path), "it went to the site and back");
+    let answer = http.post("/up", full(body.clone())).await.expect("an answer");
+    assert_eq!(text(answer).await.expect("whole"), checksum([body.clone().into()]));
+    // In the middle of it everybody may have it in hand.
+    let mut held = Http::connect(tunnel.address()).await;
+    let asking = async { held.post(&format!("/slow?{refused}"), full(refused.clone())).await };
+    let stopping = async {
+        tunnel.site.until("the last request", |visits| visits.requests == 3).await;
+        tunnel.world.daemon.stop().await;
+    };
+    let (answer, ()) = tokio::join!(asking, stopping);
+    // The phone says in the site's place why there is none.
+    assert!(answer.is_ok_and(|answer| answer.status() == 502));
+    tunnel.proxy.process.terminate();
+    let phone = tunnel.proxy.process.finished().await;
+    let logs =
+        [("daemon", tunnel.world.daemon.log()), ("relay", tunnel.world.relay.log()), ("phone", phone.out + &phone.err)];
+    let folders = [
+        Some(tunnel.world.daemon.folder().to_owned()),
+        tunnel.world.relay.data(),
+        Some(tunnel.phone.folder().to_owned()),
+    ];
+    for text in [path, body, refused] {
+        for (whose, log) in &logs {
+            assert!(!log.is_empty());
+            assert_eq!(traces(log.as_bytes(), &text), [""; 0], "the {whose} logged {text}");
+        }
+        for folder in folders.iter().flatten() {
+            assert!(!read_all(folder).is_empty());
+            assert_eq!(containing(folder, &text), Vec::<std::path::PathBuf>::new(), "{text}");
         }
     }
 }
