@@ -1,6 +1,7 @@
 //! Where a test may want the whole relay to die. An object cannot kill its runtime, so it says where it is and stands still,
-//! with all that the turn has and has not done, until somebody kills the process. Only builds with the feature
-//! `crash-points` have any of this: `RELAY_CRASH_AT=POINT`, or `POINT:N` for the N-th time.
+//! with all that the turn has and has not done, until somebody kills the process. A panic it can have: the wasm instance is
+//! rebuilt then, and the memory of every object in it is gone. Only builds with the feature `crash-points` have any of this:
+//! `RELAY_CRASH_AT=POINT` or `RELAY_PANIC_AT=POINT`, or `POINT:N` for the N-th time.
 
 #[cfg(feature = "crash-points")]
 mod armed {
@@ -15,16 +16,21 @@ mod armed {
     struct Armed {
         point: String,
         left: u32,
+        panics: bool,
     }
+
+    const CRASH: &str = "RELAY_CRASH_AT";
+    const PANIC: &str = "RELAY_PANIC_AT";
 
     thread_local! {
         static ARMED: RefCell<Option<Armed>> = const { RefCell::new(None) };
     }
 
     pub(in super::super) fn arm(env: &Env) {
-        let Some(text) = js::variable(env, "RELAY_CRASH_AT") else { return };
+        let named = |name| js::variable(env, name).map(|text| (text, name == PANIC));
+        let Some((text, panics)) = named(CRASH).or_else(|| named(PANIC)) else { return };
         let (point, left) = text.split_once(':').unwrap_or((&text, "1"));
-        let fresh = Armed { point: point.to_owned(), left: left.parse().unwrap_or(1) };
+        let fresh = Armed { point: point.to_owned(), left: left.parse().unwrap_or(1), panics };
         ARMED.with_borrow_mut(|armed| {
             armed.get_or_insert(fresh);
         });
@@ -52,12 +58,13 @@ mod armed {
             let reached = ARMED.with_borrow_mut(|armed| match armed {
                 Some(armed) if armed.point == point => {
                     armed.left = armed.left.saturating_sub(1);
-                    armed.left == 0
+                    (armed.left == 0).then_some(armed.panics)
                 }
-                _ => false,
+                _ => None,
             });
-            if reached {
+            if let Some(panics) = reached {
                 worker::console_log!("crash point {point}");
+                assert!(!panics, "as a test wants");
                 loop {
                     std::hint::spin_loop();
                 }
