@@ -51,8 +51,9 @@ use driver::{Incoming, Outgoing, Shared};
 const DIAL_MS: Millis = 20_000;
 /// Frames that wait for the socket.
 const QUEUE: usize = 16;
-/// Two frames are written at once: more only costs memory.
-const BATCH: usize = 128 * 1024;
+/// Two frames are written at once, and one is read: more only costs memory.
+const WRITE: usize = 128 * 1024;
+const READ: usize = 64 * 1024;
 
 /// Why there is no pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,8 +207,8 @@ fn config() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(limit)
         .max_frame_size(limit)
-        .read_buffer_size(BATCH)
-        .write_buffer_size(BATCH)
+        .read_buffer_size(READ)
+        .write_buffer_size(WRITE)
 }
 
 fn failed_dial(failure: DialFailure) -> PipeError {

@@ -1,5 +1,7 @@
 //! A relay of the tests' own: it challenges, checks the answer, and leaves the socket to the test or splices two.
 
+use std::time::Duration;
+
 use futures_util::{SinkExt, StreamExt};
 use skald_common::crypto::{Identity, PipeCipher, PipeEnd, PipeSecret, Seed};
 use skald_common::ids::{ChallengeNonce, ConnectionId};
@@ -13,6 +15,11 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use super::{Pipe, PipeError, connect};
 
 pub(super) const ID: ConnectionId = ConnectionId::new([7; 32]);
+
+/// Fails a test that would wait for ever. Longer than anything here takes, on either clock.
+pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_mins(5), what).await.expect("waits for ever")
+}
 
 pub(super) fn identity(n: u8) -> Identity {
     Identity::new(&Seed::new([n; 32]))
@@ -37,7 +44,7 @@ pub(super) struct End {
 
 impl End {
     pub(super) async fn next(&mut self) -> Message {
-        self.socket.next().await.expect("the socket has ended").expect("the socket has failed")
+        soon(self.socket.next()).await.expect("the socket has ended").expect("the socket has failed")
     }
 
     /// The next frame, past what is no data.
@@ -69,7 +76,7 @@ impl End {
     /// The code with which the other side closes, past what it still sends. Answers the close.
     pub(super) async fn closed(&mut self) -> Option<u16> {
         let mut code = Some(1006);
-        while let Some(Ok(message)) = self.socket.next().await {
+        while let Some(Ok(message)) = soon(self.socket.next()).await {
             if let Message::Close(frame) = message {
                 code = frame.map(|frame| frame.code.into());
             }

@@ -8,7 +8,7 @@ use skald_common::pipe::PipeClose;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::stand_in::{Relay, identity};
+use super::stand_in::{Relay, identity, soon};
 use super::*;
 
 const CHUNK: usize = PIPE_CHUNK;
@@ -24,7 +24,7 @@ fn pattern(length: usize) -> Vec<u8> {
 async fn receive(receiver: &mut PipeReceiver, length: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < length {
-        all.extend(receiver.recv().await.unwrap());
+        all.extend(soon(receiver.recv()).await.unwrap());
     }
     all
 }
@@ -33,7 +33,7 @@ async fn receive(receiver: &mut PipeReceiver, length: usize) -> Vec<u8> {
 async fn receive_all(receiver: &mut PipeReceiver) -> (Vec<u8>, PipeEnding) {
     let mut all = Vec::new();
     loop {
-        match receiver.recv().await {
+        match soon(receiver.recv()).await {
             Ok(bytes) => all.extend(bytes),
             Err(ending) => return (all, ending),
         }
@@ -307,8 +307,8 @@ async fn a_dropped_sender_breaks_the_pipe_for_both_ends() {
     let (mine, yours) = relay.both().await;
     let ((out, mut back), (_b_out, mut inward)) = (mine.split(), yours.split());
     drop(out);
-    assert_eq!(inward.recv().await, Err(PipeEnding::Refused(PipeClose::GoingAway)));
-    assert_eq!(back.recv().await, Err(PipeEnding::Dropped));
+    assert_eq!(soon(inward.recv()).await, Err(PipeEnding::Refused(PipeClose::GoingAway)));
+    assert_eq!(soon(back.recv()).await, Err(PipeEnding::Dropped));
 }
 
 #[tokio::test]
@@ -473,7 +473,7 @@ async fn a_pipe_to_a_relay_that_says_nothing_at_all_is_given_up_after_two_minute
     let (mut out, mut inward) = pipe.split();
     tokio::time::pause();
     let began = tokio::time::Instant::now();
-    assert_eq!(inward.recv().await, Err(PipeEnding::Silent));
+    assert_eq!(soon(inward.recv()).await, Err(PipeEnding::Silent));
     assert!((119..=125).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(out.send(b"x").await, Err(PipeEnding::Silent));
 }
@@ -499,6 +499,6 @@ async fn a_close_that_the_relay_does_not_answer_is_not_waited_for_for_ever() {
     let (out, _in) = pipe.split();
     tokio::time::pause();
     let began = tokio::time::Instant::now();
-    assert_eq!(out.close().await, Err(PipeEnding::Silent));
+    assert_eq!(soon(out.close()).await, Err(PipeEnding::Silent));
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
