@@ -127,10 +127,9 @@ impl Hub {
     pub(super) fn tunnel_news(&mut self, ctx: &mut Ctx<'_>, news: TunnelNews) {
         match news {
             TunnelNews::Dialled(connection) => {
-                if self.tunnels.open.contains_key(&connection) {
-                    let secret = Zeroizing::new(ctx.bytes());
-                    self.answered(connection, |table| table.accept(&connection, &secret));
-                }
+                // The invitation is gone if the tunnel is.
+                let secret = Zeroizing::new(ctx.bytes());
+                self.answered(connection, |table| table.accept(&connection, &secret));
             }
             TunnelNews::Refused(connection) => {
                 if self.tunnels.open.remove(&connection).is_some() {

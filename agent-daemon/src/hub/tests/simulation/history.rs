@@ -182,9 +182,11 @@ fn tap(dice: &mut Dice) -> Tap {
 
 fn of_phone(dice: &mut Dice) -> Op {
     let phone = dice.below(4);
-    match dice.below(37) {
+    match dice.below(46) {
         32..36 => Op::Invites { phone, known: !dice.one_in(6), live: !dice.one_in(6) },
         36 => Op::InvitesAgain { phone },
+        37..44 => Op::ServerAnswers { which: dice.below(6), well: !dice.one_in(4) },
+        44..46 => Op::TunnelEnds { which: dice.below(6) },
         0..4 => Op::PhoneWakes { phone },
         4..6 => Op::PhoneSleeps { phone },
         6..20 => Op::Tapped { phone, which: dice.below(6), tap: tap(dice) },
@@ -224,9 +226,7 @@ fn of_relay(dice: &mut Dice) -> Op {
 }
 
 fn of_machine(dice: &mut Dice) -> Op {
-    match dice.below(16) {
-        10..14 => Op::ServerAnswers { which: dice.below(6), well: !dice.one_in(4) },
-        14..16 => Op::TunnelEnds { which: dice.below(6) },
+    match dice.below(10) {
         0..3 => Op::Disk(Trouble::Refuse(1 + dice.below(3))),
         3 => Op::Disk(Trouble::Over),
         4 => Op::Disk(Trouble::CrashBefore(dice.below(3))),
