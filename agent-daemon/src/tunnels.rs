@@ -215,6 +215,11 @@ mod tests {
         relay: TcpListener,
     }
 
+    /// What is awaited comes at once, and not after one of the long waits.
+    async fn soon<T>(what: impl Future<Output = T>) -> T {
+        timeout(Duration::from_secs(15), what).await.expect("it comes soon")
+    }
+
     async fn listen() -> TcpListener {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
     }
@@ -273,7 +278,7 @@ mod tests {
         drop(server);
         let mut response = Vec::new();
         let code = loop {
-            match relay.next().await.unwrap().unwrap() {
+            match soon(relay.next()).await.unwrap().unwrap() {
                 Message::Binary(frame) => response.extend(cipher.open(&frame).unwrap()),
                 Message::Close(frame) => break frame.map(|frame| u16::from(frame.code)),
                 _ => {}
@@ -307,8 +312,8 @@ mod tests {
                 world.thread.order(TunnelOrder::End(PIPE));
                 assert_eq!(world.thread.passed(), Passed::new());
             }
-            assert!(matches!(server.read(&mut [0; 1]).await, Ok(0) | Err(_)));
-            while let Some(Ok(message)) = relay.next().await {
+            assert!(matches!(soon(server.read(&mut [0; 1])).await, Ok(0) | Err(_)));
+            while let Some(Ok(message)) = soon(relay.next()).await {
                 assert!(!message.is_binary());
             }
         }
@@ -319,7 +324,7 @@ mod tests {
         let mut world = World::new().await;
         let mut server = world.dialled().await;
         world.thread.order(TunnelOrder::End(PIPE));
-        assert!(matches!(server.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+        assert!(matches!(soon(server.read(&mut [0; 1])).await, Ok(0) | Err(_)));
     }
 
     #[tokio::test]
@@ -329,6 +334,6 @@ mod tests {
         let nowhere = listen().await.local_addr().unwrap();
         world.thread.order(TunnelOrder::Open { url: format!("ws://{nowhere}/v1/ws"), agreed: agreed().0 });
         assert_eq!(world.thread.next().await, TunnelNews::Ended(PIPE));
-        assert!(matches!(server.read(&mut [0; 1]).await, Ok(0) | Err(_)));
+        assert!(matches!(soon(server.read(&mut [0; 1])).await, Ok(0) | Err(_)));
     }
 }

@@ -138,3 +138,22 @@ fn an_answer_may_be_replaced_once_it_is_a_day_old_and_its_host_has_not_looked() 
     ];
     replay(497, &steps);
 }
+
+/// The disk refused to forget a device: its tunnel was ended by the hub, and went on all the same.
+#[test]
+fn a_tunnel_whose_end_could_not_be_stored_has_ended() {
+    let steps = [
+        Step(RelayPower { up: true }, 255),
+        Step(WebPort { on: true }, 255),
+        Step(Waits { ms: 180_000 }, 255),
+        Step(OpensWindow, 255),
+        Step(Pairs { phone: 0 }, 255),
+        Step(Authorizes { phone: 0 }, 255),
+        Step(PhoneWakes { phone: 0 }, 255),
+        Step(Invites { phone: 0, known: true, live: true }, 255),
+        Step(ServerAnswers { which: 0, well: true }, 255),
+        Step(Disk(Refuse(1)), 255),
+        Step(Revokes { phone: 0 }, 255),
+    ];
+    replay(1, &steps);
+}
