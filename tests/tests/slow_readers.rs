@@ -87,9 +87,9 @@ impl Watched {
             if stage == Stage::Done {
                 return Cost { samples };
             }
+            let memory = self.relay.resident().saturating_sub(self.idle);
             let mut other = yardstick.members.lock().await;
             let (here, there) = tokio::join!(timed(&mut self.members), timed(&mut other));
-            let memory = self.relay.resident().saturating_sub(self.idle);
             samples.push(Sample { stage, memory, here, there });
         }
     }
@@ -280,7 +280,7 @@ async fn given_up(case: Case, yardstick: &Arc<Yardstick>) {
 /// A reader of 1 MiB a second.
 async fn slow(case: Case, yardstick: &Arc<Yardstick>) {
     const TOTAL: u64 = 40 * MIB;
-    let watched = Watched::new(case.way, &["RELAY_PIPE_STALL_SECS=5"]).await;
+    let watched = Watched::new(case.way, &[]).await;
     let (agent, phone) = watched.members.pipe_with(case.flow).await;
     let (pattern, sent, stage) =
         (Pattern::new(), watch::Sender::new(Sent::default()), watch::Sender::new(Stage::Reading));

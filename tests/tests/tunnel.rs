@@ -118,20 +118,24 @@ async fn echoes(socket: &mut Socket) {
     assert_eq!(heard, said);
 }
 
-/// So many bytes down and up, at once.
+/// So many bytes down and up, at once, over two connections that are there already.
 async fn down_and_up(address: SocketAddr, site: &Site, total: u64) {
-    let down = async {
-        let mut http = Http::connect(address).await;
-        let response = http.get(&format!("/down/{total}")).await.expect("an answer");
-        assert_eq!(sum_of(response.into_body()).await.expect("whole"), site.pattern().checksum(total), "down");
+    let (mut down, mut up) = (Http::connect(address).await, Http::connect(address).await);
+    for http in [&mut down, &mut up] {
+        assert_eq!(text(http.get("/").await.expect("an answer")).await.expect("whole"), "hello");
+    }
+    let pattern = Pattern::new();
+    let loading = async {
+        let response = down.get(&format!("/down/{total}")).await.expect("an answer");
+        sum_of(response.into_body()).await.expect("whole")
     };
-    let up = async {
-        let pattern = Pattern::new();
-        let mut http = Http::connect(address).await;
-        let response = http.post("/up", pattern.body(total)).await.expect("an answer");
-        assert_eq!(text(response).await.expect("whole"), pattern.checksum(total), "up");
+    let storing = async {
+        let response = up.post("/up", pattern.body(total)).await.expect("an answer");
+        text(response).await.expect("whole")
     };
-    tokio::join!(down, up);
+    let (loaded, stored) = tokio::join!(loading, storing);
+    assert_eq!(loaded, site.pattern().checksum(total), "down");
+    assert_eq!(stored, pattern.checksum(total), "up");
 }
 
 /// Whether a new connection gets an answer of the site.
