@@ -42,6 +42,8 @@ function tap(object, method, after) {
   prototype[method].tapped = true;
 }
 
+export { PipeEnd } from "./index.js";
+
 export class Namespace {
   constructor(state, env) {
     counts.wakings += 1;

@@ -12,6 +12,7 @@ mod armed {
 
     use super::super::js;
     use crate::engine::Input;
+    use crate::pipe;
 
     struct Armed {
         point: String,
@@ -52,6 +53,11 @@ mod armed {
             })
         }
 
+        /// An end of a pipe has a point where its client says what it may not say.
+        pub(in super::super) fn of_pipe(input: &pipe::Input<'_>) -> Self {
+            Self(matches!(input, pipe::Input::Text).then_some("pipe-text"))
+        }
+
         pub(in super::super) fn point(&self, moment: &str) {
             let Some(kind) = self.0 else { return };
             let point = format!("{moment}-{kind}");
@@ -84,6 +90,7 @@ mod none {
     use worker::Env;
 
     use crate::engine::Input;
+    use crate::pipe;
 
     #[inline]
     pub(in super::super) fn arm(_env: &Env) {}
@@ -93,6 +100,11 @@ mod none {
     impl Turn {
         #[inline]
         pub(in super::super) fn of(_input: &Input) -> Self {
+            Self
+        }
+
+        #[inline]
+        pub(in super::super) fn of_pipe(_input: &pipe::Input<'_>) -> Self {
             Self
         }
 

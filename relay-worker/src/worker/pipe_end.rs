@@ -14,7 +14,7 @@ use worker::wasm_bindgen_futures::spawn_local;
 use worker::{DurableObject, Env, Headers, Request, Response, Result, State, WebSocket, WebSocketPair, durable_object};
 
 use super::wires::{self, Event, Wires};
-use super::{front, js};
+use super::{crash, front, js};
 use crate::engine::{EndId, Limits};
 use crate::front::routes::{
     INTERNAL_LINK, INTERNAL_PIPE, PIPE_AUTH_HEADER, PIPE_END_HEADER, PIPE_HEADER, Route, Socket,
@@ -49,6 +49,7 @@ struct Live {
 
 impl DurableObject for PipeEnd {
     fn new(state: State, env: Env) -> Self {
+        crash::arm(&env);
         let limits = js::limits(&env);
         Self(Rc::new_cyclic(|object: &Weak<Object>| {
             let object = Weak::clone(object);
@@ -126,6 +127,7 @@ impl Object {
         };
         if let Some(live) = live.as_mut() {
             let subject = message.map(|data| (data, matches!(input, Input::LinkMessage { .. })));
+            crash::Turn::of_pipe(&input).point("before-handling");
             live.end.handle(js::now_ms(), live.buffered(), input);
             self.drain(live, subject);
         }
