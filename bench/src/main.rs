@@ -19,7 +19,7 @@ use clap::{Parser, ValueEnum};
 use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
 
-use crate::parts::{Plan, forward, idle, pairing, roundtrip, sizes, start, stored};
+use crate::parts::{Plan, forward, idle, pairing, pipe, roundtrip, sizes, start, stored};
 use crate::report::Report;
 
 /// Measures relay, daemon and the whole path, beside a bare JavaScript object and a native echo.
@@ -41,6 +41,12 @@ struct Cli {
 enum Part {
     /// The relay's object against the bare one
     Forward,
+    /// Pipes: the relay's splice against a bare one
+    Splice,
+    /// Pipes, sealed end to end
+    Pipes,
+    /// A web page at home, on the phone
+    Tunnel,
     /// Phone, daemon, phone
     Roundtrip,
     /// Messages for a phone that is away
@@ -58,8 +64,18 @@ enum Part {
     Echo,
 }
 
-const ALL: [Part; 7] =
-    [Part::Forward, Part::Roundtrip, Part::Stored, Part::Pairing, Part::Daemon, Part::Idle, Part::Sizes];
+const ALL: [Part; 10] = [
+    Part::Forward,
+    Part::Splice,
+    Part::Pipes,
+    Part::Tunnel,
+    Part::Roundtrip,
+    Part::Stored,
+    Part::Pairing,
+    Part::Daemon,
+    Part::Idle,
+    Part::Sizes,
+];
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -88,6 +104,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let measured = runtime.block_on(async {
             match part {
                 Part::Forward => forward::measure(&plan, &mut report).await,
+                Part::Splice => pipe::raw::measure(&plan, &mut report).await,
+                Part::Pipes => pipe::sealed::measure(&plan, &mut report).await,
+                Part::Tunnel => pipe::tunnel::measure(&plan, &mut report).await,
                 Part::Roundtrip => roundtrip::measure(&plan, &mut report).await,
                 Part::Stored => stored::measure(&plan, &mut report).await,
                 Part::Pairing => pairing::measure(&plan, &mut report).await,

@@ -31,6 +31,14 @@ impl Route {
         }
     }
 
+    /// Where pipes are.
+    pub(crate) fn pipe_path(self, namespace: &NamespaceId) -> String {
+        match self {
+            Self::Direct => format!("/ns/{}/v1/pipe", namespace.to_hex()),
+            Self::Front => "/v1/pipe".to_owned(),
+        }
+    }
+
     fn path(self, namespace: &NamespaceId) -> String {
         match self {
             Self::Direct => format!("/ns/{}/v1/ws", namespace.to_hex()),

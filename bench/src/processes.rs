@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::json;
+use skald_common::ids::NamespaceId;
 use skald_tests::{Control, Host, Process, Rpc, Stream, command};
 use tempfile::TempDir;
 
@@ -127,6 +128,11 @@ impl Server {
         Ok(Self { address, pid: process.pid(), _process: process, _folder: folder })
     }
 
+    /// The address of the direct route to a namespace.
+    pub(crate) fn direct_url(&self, namespace: &NamespaceId) -> String {
+        format!("ws://{}/ns/{}/v1/ws", self.address, namespace.to_hex())
+    }
+
     /// The address for daemons and phones.
     pub(crate) fn url(&self) -> String {
         format!("ws://{}/v1/ws", self.address)
@@ -176,13 +182,18 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Its folders and its settings; an empty address leaves it without a relay.
     pub(crate) fn prepare(relay_url: &str) -> anyhow::Result<Self> {
-        Self::prepare_in(Place::Disk, relay_url)
+        Self::prepare_with(relay_url, "")
     }
 
-    fn prepare_in(place: Place, relay_url: &str) -> anyhow::Result<Self> {
+    /// The same with more settings.
+    pub(crate) fn prepare_with(relay_url: &str, settings: &str) -> anyhow::Result<Self> {
+        Self::prepare_in(Place::Disk, relay_url, settings)
+    }
+
+    fn prepare_in(place: Place, relay_url: &str, more: &str) -> anyhow::Result<Self> {
         let folder = place.folder("daemon")?;
         let settings =
-            format!("relay_url = {relay_url:?}\nrequire_device_confirmation = false\nnotify_delay_secs = 0\n");
+            format!("relay_url = {relay_url:?}\nrequire_device_confirmation = false\nnotify_delay_secs = 0\n{more}");
         std::fs::write(folder.path().join("config.toml"), settings)?;
         Ok(Self { folder, program: beside("skald-agentd")?, process: None })
     }
@@ -194,7 +205,7 @@ impl Daemon {
 
     /// The same, with its files there.
     pub(crate) async fn connected_in(place: Place, relay: &Server) -> anyhow::Result<(Self, Control)> {
-        let mut daemon = Self::prepare_in(place, &relay.url())?;
+        let mut daemon = Self::prepare_in(place, &relay.url(), "")?;
         daemon.start().await?;
         let mut control = daemon.control().await;
         control.connected().await;

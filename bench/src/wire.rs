@@ -28,6 +28,17 @@ pub(crate) struct Wire {
     filled: usize,
 }
 
+/// Writes on a connection that is read elsewhere.
+#[derive(Debug)]
+pub(crate) struct Sender(TcpStream);
+
+impl Sender {
+    /// As [`Wire::send`].
+    pub(crate) fn send(&mut self, frames: &[u8]) -> anyhow::Result<()> {
+        self.0.write_all(frames).context("the server does not read")
+    }
+}
+
 /// Where the payload of a frame lies behind its beginning.
 struct Span {
     opcode: u8,
@@ -62,6 +73,11 @@ impl Wire {
     /// Writes what [`masked`] has made: one frame, or several.
     pub(crate) fn send(&mut self, frames: &[u8]) -> anyhow::Result<()> {
         self.stream.write_all(frames).context("the server does not read")
+    }
+
+    /// The sending half by itself, for another thread.
+    pub(crate) fn split(self) -> anyhow::Result<(Sender, Self)> {
+        Ok((Sender(self.stream.try_clone()?), self))
     }
 
     /// The payload of the next binary message.

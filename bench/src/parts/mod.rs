@@ -3,6 +3,7 @@
 pub(crate) mod forward;
 pub(crate) mod idle;
 pub(crate) mod pairing;
+pub(crate) mod pipe;
 pub(crate) mod roundtrip;
 pub(crate) mod sizes;
 pub(crate) mod start;
@@ -17,6 +18,10 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     /// Messages in each run of a round.
     pub(crate) messages: usize,
+    /// Chunks of 64 KiB in each run through pipes.
+    pub(crate) chunks: usize,
+    /// Page loads, and pipes opened for a first byte.
+    pub(crate) pages: usize,
     /// Round trips in each run.
     pub(crate) trips: usize,
     /// Answers of a person that go to the disk and to the program that asked.
@@ -38,6 +43,8 @@ impl Plan {
     pub(crate) const FULL: Self = Self {
         rounds: 5,
         messages: 4_000,
+        chunks: 8_000,
+        pages: 40,
         trips: 2_000,
         answers: 150,
         stored: 2_000,
@@ -50,6 +57,8 @@ impl Plan {
     pub(crate) const SMOKE: Self = Self {
         rounds: 1,
         messages: 100,
+        chunks: 64,
+        pages: 3,
         trips: 50,
         answers: 5,
         stored: 100,
