@@ -32,7 +32,7 @@ struct Duties {
 /// See the module.
 pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
     let relay = Server::relay().await?;
-    let mut all: Vec<(Load, Vec<[f64; 3]>)> = Load::ALL.map(|load| (load, Vec::new())).into();
+    let mut all: Vec<(Load, Vec<[f64; 4]>)> = Load::ALL.map(|load| (load, Vec::new())).into();
     for (load, _) in &all {
         run(&relay, *load, plan.chunks / 4 + 1)?;
     }
@@ -57,8 +57,9 @@ pub(crate) async fn measure(plan: &Plan, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
-/// MiB a second, and what of the relay's and of this process's processor a MiB took, microseconds.
-fn run(relay: &Server, load: Load, chunks: usize) -> anyhow::Result<[f64; 3]> {
+/// MiB a second; what of the relay's and of this process's processor a MiB took, microseconds; the relay's resident memory
+/// at the end, MiB.
+fn run(relay: &Server, load: Load, chunks: usize) -> anyhow::Result<[f64; 4]> {
     let (agent, device) = (identity(), identity());
     let mut member = Member::agent(relay, Route::Direct, &agent)?;
     member.authorize(&[device.ed25519_pub()])?;
@@ -86,6 +87,7 @@ fn run(relay: &Server, load: Load, chunks: usize) -> anyhow::Result<[f64; 3]> {
     barrier.wait();
     let took = began.elapsed();
     let after = cpu();
+    let memory = usage::memory(relay.pid).map_or(f64::NAN, |memory| memory.resident / 1024.0);
     for thread in [sender, receiver] {
         thread.join().map_err(|_| anyhow::anyhow!("an end has panicked"))??;
     }
@@ -94,7 +96,7 @@ fn run(relay: &Server, load: Load, chunks: usize) -> anyhow::Result<[f64; 3]> {
         _ => f64::NAN,
     };
     let rate = mib(each * lanes) / took.as_secs_f64();
-    Ok([rate, per_mib(after.0, before.0), per_mib(after.1, before.1)])
+    Ok([rate, per_mib(after.0, before.0), per_mib(after.1, before.1), memory])
 }
 
 /// The two ends' keys of a fresh pipe, without the signals by which they would agree on them.
