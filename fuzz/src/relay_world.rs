@@ -10,6 +10,7 @@ use skald_common::crypto::{Identity, Seed};
 use skald_common::ids::{ChallengeNonce, Ed25519Public, NamespaceId};
 use skald_common::wire::{self, ErrorCode, Frame};
 use skald_relay_worker::engine::{ConnId, Engine, Input, Limits, Links, MAX_ATTACHMENT, Origin, Output, conn_of};
+use skald_relay_worker::push::Services;
 use skald_relay_worker::store::Sql as _;
 use skald_relay_worker::store::native::NativeSql;
 
@@ -148,7 +149,7 @@ impl World {
         self.restored = self.engine.is_none();
         let mut engine = self.engine.take().unwrap_or_else(|| {
             let attachments = self.sockets.iter().filter_map(|(id, socket)| Some((*id, socket.attachment.clone()?)));
-            Engine::restore(self.limits.clone(), Rc::clone(&self.sql), attachments)
+            Engine::restore(self.limits.clone(), Services::default(), Rc::clone(&self.sql), attachments)
         });
         let malformed = self.malformed(&input);
         engine.handle(self.now, &View(&self.sockets), input);
@@ -212,6 +213,7 @@ impl World {
                 self.sql.delete_all().expect("nothing told it to fail");
                 self.alarm = None;
             }
+            Output::Push(_) => {}
             Output::Fault { error } => {
                 assert!(self.failing || self.oracle == Oracle::Forged, "storage failed by itself: {error}");
                 self.failing = false;

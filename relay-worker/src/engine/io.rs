@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use skald_common::ids::{ChallengeNonce, NamespaceId};
 
+use crate::push::{Job, Outcome};
 use crate::store::SqlError;
 
 /// Names a connection within one namespace for its life. The glue draws it at random and tells it with [`Input::Opened`].
@@ -104,6 +105,14 @@ pub enum Input {
     Alarm,
     /// The timer fired.
     Wake,
+    /// What came of a push. One that never comes, because its object was dropped, is made up for by the alarm; one that
+    /// comes twice or is of no push known here is ignored.
+    Pushed {
+        /// The job's.
+        id: u64,
+        /// Its end.
+        outcome: Outcome,
+    },
 }
 
 /// What to do.
@@ -144,6 +153,9 @@ pub enum Output {
     },
     /// Delete everything stored, the alarm included.
     DeleteAll,
+    /// Ask a push service, once, within half a minute; the answer comes back as [`Input::Pushed`]. Nothing else waits for
+    /// it.
+    Push(Box<Job>),
     /// Storage failed; for the log.
     Fault {
         /// What the database said.

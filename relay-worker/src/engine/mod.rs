@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! let (limits, errors) = Limits::from_lookup(|name| env_var(name));
-//! let mut engine = Engine::restore(limits, sql, attachments.map(|(conn, bytes)| ...)); // sql: impl Sql
+//! let mut engine = Engine::restore(limits, services, sql, attachments.map(|(conn, bytes)| ...)); // sql: impl Sql
 //! engine.handle(now_ms, &links, input);
 //! while let Some(output) = engine.poll() {
 //!     match output {
@@ -16,6 +16,7 @@
 //!         Output::WakeAt { at_ms } => ...,           // set_alarm, replacing the one that is set
 //!         Output::Timer { at_ms } => ...,            // setTimeout, replacing the pending one; None: clearTimeout
 //!         Output::DeleteAll => ...,                  // delete_all and delete_alarm
+//!         Output::Push(job) => ...,                  // ask the push service, detached; its answer is an Input::Pushed
 //!         Output::Fault { error } => ...,            // one line in the log
 //!     }
 //! }
@@ -65,6 +66,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use bytes::Bytes;
 use skald_common::wire::{self, CloseCode, ErrorCode, Frame};
 
+use crate::push::Services;
 use crate::store::{Sql, SqlError, Store};
 
 pub use attachment::conn_of;
@@ -78,6 +80,9 @@ use space::Cache;
 /// One namespace. See the module's contract.
 pub struct Engine<S> {
     limits: Limits,
+    /// What can be pushed at all.
+    #[allow(dead_code)] // until pushes are decided on
+    services: Services,
     store: Store<S>,
     cache: Cache,
     conns: BTreeMap<ConnId, Conn>,
@@ -106,9 +111,15 @@ struct Turn<'a> {
 impl<S: Sql> Engine<S> {
     /// Builds the engine from the database and the attachments of all sockets that the platform lists. An attachment that
     /// cannot be read leaves a connection that the engine does not know, which is closed when it speaks.
-    pub fn restore<B: AsRef<[u8]>>(limits: Limits, sql: S, sockets: impl IntoIterator<Item = (ConnId, B)>) -> Self {
+    pub fn restore<B: AsRef<[u8]>>(
+        limits: Limits,
+        services: Services,
+        sql: S,
+        sockets: impl IntoIterator<Item = (ConnId, B)>,
+    ) -> Self {
         let mut engine = Self {
             limits,
+            services,
             store: Store::new(sql),
             cache: Cache::default(),
             conns: BTreeMap::new(),
@@ -198,6 +209,7 @@ impl<S: Sql> Engine<S> {
                 self.on_wake(turn);
                 Ok(())
             }
+            Input::Pushed { .. } => Ok(()),
         }
     }
 
@@ -333,6 +345,6 @@ fn subject(input: &Input) -> Option<ConnId> {
         Input::Opened { conn, .. } | Input::Frame { conn, .. } | Input::Text { conn } | Input::Closed { conn, .. } => {
             Some(*conn)
         }
-        Input::Alarm | Input::Wake => None,
+        Input::Alarm | Input::Wake | Input::Pushed { .. } => None,
     }
 }

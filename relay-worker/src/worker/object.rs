@@ -23,6 +23,7 @@ use crate::engine::{ConnId, EndId, Engine, Input, Limits, Links, Origin, Output,
 use crate::front::routes::{
     INTERNAL_CONTROL, INTERNAL_PIPE, PIPE_AUTH_HEADER, PIPE_END_HEADER, Route, Socket, VERIFIED_AUTH_HEADER,
 };
+use crate::push::Services;
 
 /// See the module.
 #[durable_object(fetch)]
@@ -187,7 +188,7 @@ impl Object {
             worker::console_log!("woke up with {} connections", known.len());
         }
         let attachments = known.iter().map(|(conn, attachment, _)| (*conn, attachment));
-        let engine = Engine::restore(self.limits.clone(), ObjectSql::new(&self.state), attachments);
+        let engine = Engine::restore(self.limits.clone(), Services::default(), ObjectSql::new(&self.state), attachments);
         let memory = Memory { engine, sockets: HashMap::new(), known: js::Known::default() };
         known.into_iter().fold(memory, |mut memory, (conn, _, socket)| {
             memory.known.insert(&socket, conn);
@@ -208,6 +209,7 @@ impl Object {
             Output::WakeAt { at_ms } => js::set_alarm(&self.state.storage(), at_ms),
             Output::Timer { at_ms } => self.set_timer(at_ms),
             Output::DeleteAll => js::delete_all(&self.state.storage()),
+            Output::Push(_) => {}
             Output::Fault { error } => worker::console_error!("{error}"),
         }
     }

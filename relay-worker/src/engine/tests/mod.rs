@@ -57,6 +57,7 @@ struct Socket {
 struct World {
     now: u64,
     limits: Limits,
+    services: Services,
     sql: Rc<NativeSql>,
     engine: Option<Engine<Rc<NativeSql>>>,
     sockets: BTreeMap<ConnId, Socket>,
@@ -64,6 +65,8 @@ struct World {
     alarm: Option<u64>,
     timer: Option<u64>,
     faults: Vec<SqlError>,
+    /// What the push services were asked for.
+    pushes: VecDeque<crate::push::Job>,
     deleted: u32,
     frames_in: u64,
     /// How often timer and alarm fired.
@@ -98,6 +101,7 @@ impl World {
         Self {
             now: START,
             limits,
+            services: Services::default(),
             sql: Rc::new(NativeSql::new().unwrap()),
             engine: None,
             sockets: BTreeMap::new(),
@@ -105,6 +109,7 @@ impl World {
             alarm: None,
             timer: None,
             faults: Vec::new(),
+            pushes: VecDeque::new(),
             deleted: 0,
             frames_in: 0,
             wakes: 0,
@@ -117,7 +122,7 @@ impl World {
     fn step(&mut self, input: Input) {
         let mut engine = self.engine.take().unwrap_or_else(|| {
             let attachments = self.sockets.iter().filter_map(|(id, socket)| Some((*id, socket.attachment.clone()?)));
-            Engine::restore(self.limits.clone(), Rc::clone(&self.sql), attachments)
+            Engine::restore(self.limits.clone(), self.services, Rc::clone(&self.sql), attachments)
         });
         engine.handle(self.now, &View(&self.sockets), input);
         while let Some(output) = engine.poll() {
@@ -157,6 +162,7 @@ impl World {
                 self.deleted += 1;
             }
             Output::Fault { error } => self.faults.push(error),
+            Output::Push(job) => self.pushes.push_back(*job),
         }
     }
 

@@ -12,6 +12,7 @@ use super::super::super::{ConnId, Engine, Input, Limits, Links, MAX_ATTACHMENT, 
 use super::history::Wire;
 use super::memory;
 use super::{Broken, START, Verdict, demand};
+use crate::push::Services;
 use crate::store::native::{NativeSql, Trap};
 
 /// What a panic inside an operation destroys, or what storage refuses.
@@ -185,7 +186,7 @@ impl Platform {
             catch_unwind(AssertUnwindSafe(|| {
                 let mut engine = engine.unwrap_or_else(|| {
                     let listed = sockets.iter().filter_map(|(id, socket)| Some((*id, socket.attachment.clone()?)));
-                    Engine::restore(limits.clone(), Rc::clone(sql), listed)
+                    Engine::restore(limits.clone(), Services::default(), Rc::clone(sql), listed)
                 });
                 engine.handle(*now, &View(sockets), input);
                 engine
@@ -274,6 +275,7 @@ impl Platform {
                 events.push(Event::DeletedAll);
             }
             Output::Fault { error } => events.push(Event::Fault(error.to_string())),
+            Output::Push(_) => {}
         }
         Ok(())
     }
