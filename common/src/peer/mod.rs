@@ -93,7 +93,7 @@ pub struct Config {
     pub role: Role,
     /// Where to dial, in order of preference.
     pub routes: Routes,
-    /// Features to offer; [`Features::ALL`] unless a test wants an old peer.
+    /// Features to offer: [`Features::AGENT`], or for a client [`Features::ALL`], unless a test wants an old peer.
     pub offer: Features,
     /// Seeds the jitter of the backoff; not a secret.
     pub jitter_seed: u64,

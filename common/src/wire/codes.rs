@@ -118,8 +118,12 @@ impl Features {
     pub const COLLAPSE: Self = Self(2);
     /// The text `ping` every 25 s.
     pub const KEEPALIVE: Self = Self(4);
-    /// Everything that this build knows.
+    /// `PushStatus`: what an agent alone offers.
+    pub const PUSH_STATUS: Self = Self(8);
+    /// Everything that is for agents and clients alike.
     pub const ALL: Self = Self(1 | 2 | 4);
+    /// Everything that is for agents.
+    pub const AGENT: Self = Self(Self::ALL.0 | Self::PUSH_STATUS.0);
 
     /// From the wire; unknown bits are kept until intersected.
     pub const fn from_bits(bits: u32) -> Self {
@@ -145,7 +149,7 @@ impl Features {
 
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Features({:#05b})", self.0)
+        write!(f, "Features({:#06b})", self.0)
     }
 }
 
@@ -160,5 +164,11 @@ mod tests {
             assert_eq!(code.as_str().contains("unauthorized"), code == ErrorCode::Unauthorized);
         }
         assert_eq!(ErrorCode::parse("else"), None);
+    }
+
+    #[test]
+    fn what_is_for_agents_alone_is_offered_by_no_client() {
+        assert_eq!((Features::ALL.bits(), Features::AGENT.bits()), (7, 15));
+        assert!(Features::AGENT.contains(Features::ALL) && !Features::ALL.contains(Features::PUSH_STATUS));
     }
 }

@@ -11,7 +11,7 @@ pub use proto::relay_frame::Frame;
 pub use proto::{
     Accepted, Ack, Auth, AuthAgent, AuthClient, AuthError, AuthOk, AuthPairing, Authorize, AuthorizeOk, Challenge,
     ClientPaired, Error, Message, PairingReady, PairingStart, PairingStop, PairingStopOk, PeerOffline, Platform,
-    PresenceEvent, PresenceList, PresenceRequest, Status, auth::Role,
+    PresenceEvent, PresenceList, PresenceRequest, Push, PushState, PushStatus, Status, auth::Role,
 };
 
 /// Generated from `proto/relay.proto`, package `skald.relay.v2`.
@@ -81,6 +81,27 @@ mod tests {
         assert_eq!(hex::encode(&frame[2..]), "a80601b00602ba060103c00601");
         assert_eq!(hex::encode(encode(Frame::Accepted(Accepted { r#ref: 1, queued: true }))), "aa060408011001");
         assert_eq!(hex::encode(encode(Frame::Ack(Ack { delivery: 5 }))), "b206020805");
+        let states = [Push::None, Push::Ready, Push::Gone, Push::Off];
+        assert_eq!(states.map(|state| state as i32), [1, 2, 3, 4]);
+        let state = PushState { client_ed25519_pub: vec![7], push: Push::Gone as i32 };
+        assert_eq!(hex::encode(encode(Frame::PushStatus(PushStatus { devices: vec![state] }))), "ba06070a050a01071003");
         assert_eq!(Platform::Web as i32, 101);
+    }
+
+    #[test]
+    fn push_states_are_read_as_written_and_unknown_ones_do_no_harm() {
+        let states = [Push::Unspecified, Push::None, Push::Ready, Push::Gone, Push::Off].map(|state| state as i32);
+        let devices = states
+            .into_iter()
+            .chain([5, 1000, i32::MAX, -1])
+            .map(|push| PushState { client_ed25519_pub: vec![7; 32], push });
+        let frame = Frame::PushStatus(PushStatus { devices: devices.collect() });
+        let read = decode(encode(frame.clone()).into());
+        assert_eq!(read, Ok(Some(frame)));
+        let Ok(Some(Frame::PushStatus(status))) = read else { panic!("another frame") };
+        let known: Vec<_> = status.devices.iter().map(|state| Push::try_from(state.push).ok()).collect();
+        assert_eq!(known[..5], [Push::Unspecified, Push::None, Push::Ready, Push::Gone, Push::Off].map(Some));
+        assert!(known[5..].iter().all(Option::is_none), "{known:?}");
+        assert!(status.devices[5..].iter().all(|state| state.push() == Push::Unspecified));
     }
 }
