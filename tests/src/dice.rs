@@ -1,5 +1,7 @@
 //! Chance that can be repeated.
 
+use std::time::Duration;
+
 /// Chooses what happens, the same for the same seed.
 #[derive(Debug)]
 pub struct Dice(u64);
@@ -21,6 +23,12 @@ impl Dice {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// A moment of a stretch of time.
+    pub fn within(&mut self, stretch: Duration) -> Duration {
+        let micros = u64::try_from(stretch.as_micros()).expect("not ages");
+        Duration::from_micros(self.below(micros.max(1)))
     }
 
     /// Heads or tails.

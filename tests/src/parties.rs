@@ -93,6 +93,7 @@ pub struct Parties {
     pub nonces: Nonces,
     items: BTreeMap<u64, Kind>,
     sprung: Option<Sprung>,
+    /// The next one first.
     strikes: Vec<(Instant, Victim)>,
     deaths: usize,
     saved: Option<TempDir>,
@@ -213,9 +214,27 @@ impl Parties {
         id
     }
 
+    /// How long it takes here, undisturbed, from a question until its host has acted on the answer.
+    pub async fn usual_time(&mut self) -> Duration {
+        let began = Instant::now();
+        let id = self.ask(Kind::Question);
+        self.decide(id, "").await;
+        began.elapsed()
+    }
+
     /// Somebody will be killed, so long from now.
     pub fn strike_after(&mut self, delay: Duration, victim: Victim) {
-        self.strikes.push((Instant::now() + delay, victim));
+        let at = Instant::now() + delay;
+        let later = self.strikes.partition_point(|(other, _)| *other <= at);
+        self.strikes.insert(later, (at, victim));
+    }
+
+    /// Waits until all strikes have fallen: some answers are faster than what was to hit them.
+    pub async fn struck(&mut self) {
+        while !self.strikes.is_empty() {
+            let death = self.somebody_dies().await;
+            self.revive(death, None).await;
+        }
     }
 
     /// Answers an item until its host has acted on an answer. The first attempt is of a phone that dies at `point`.

@@ -225,14 +225,16 @@ async fn answers_survive_links_that_die_at_random_moments() {
     }
     let mut dice = Dice::thrown();
     let mut parties = Parties::hurry(SPEED, &["Ann", "Dora"]).await;
+    let usual = parties.usual_time().await;
     for _ in 0..3 {
         let items = [Kind::Approval, Kind::Question, Kind::Secret].map(|kind| parties.ask(kind));
         for id in items {
             let link = if dice.coin() { Victim::DaemonLink } else { Victim::PhoneLink };
-            parties.strike_after(Duration::from_millis(dice.below(600)), link);
+            parties.strike_after(dice.within(usual), link);
             parties.decide(id, "").await;
+            parties.struck().await;
         }
     }
     parties.balance().await;
-    assert!(parties.deaths() > 3, "{}", parties.deaths());
+    assert_eq!(parties.deaths(), 9);
 }
