@@ -188,7 +188,8 @@ impl Object {
             worker::console_log!("woke up with {} connections", known.len());
         }
         let attachments = known.iter().map(|(conn, attachment, _)| (*conn, attachment));
-        let engine = Engine::restore(self.limits.clone(), Services::default(), ObjectSql::new(&self.state), attachments);
+        let engine =
+            Engine::restore(self.limits.clone(), Services::default(), ObjectSql::new(&self.state), attachments);
         let memory = Memory { engine, sockets: HashMap::new(), known: js::Known::default() };
         known.into_iter().fold(memory, |mut memory, (conn, _, socket)| {
             memory.known.insert(&socket, conn);
