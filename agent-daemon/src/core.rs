@@ -10,7 +10,7 @@ use skald_link::LinkEvent;
 use skald_link::debug::crash_point_of;
 use tokio::sync::{broadcast, mpsc};
 
-use crate::hub::api::{Command, HOST_CALL_QUEUE, HostCall, HostSession, SessionId, Settings};
+use crate::hub::api::{Command, HOST_CALL_QUEUE, HostCall, HostSession, PushState, SessionId, Settings};
 use crate::hub::durable::{Backup, Durable, Write};
 use crate::hub::effects::{Effect, Step};
 use crate::hub::events::{EVENT_QUEUE, Event};
@@ -319,10 +319,14 @@ fn log(event: &Event) {
         }
         Event::DeviceAuthorized { pubkey } => tracing::info!(device = %pubkey.short(), "device authorized"),
         Event::DeviceRevoked { pubkey } => tracing::info!(device = %pubkey.short(), "device revoked, rejected or gone"),
+        Event::DevicePush { pubkey, push: PushState::Gone } => {
+            tracing::info!(device = %pubkey.short(), "the device's push token is no longer valid");
+        }
         Event::PairingChanged { state, .. } => tracing::info!(?state, "pairing window"),
         Event::DeviceChanged { .. }
         | Event::DeviceOnline { .. }
         | Event::DeviceOffline { .. }
+        | Event::DevicePush { .. }
         | Event::InboxChanged { .. }
         | Event::InboxAnswered { .. } => {}
     }

@@ -222,7 +222,7 @@ impl<L: Socket> Connection<L> {
             Err(error) => return Some(RelayInput::Disconnected { why: error.to_string(), parked: false }),
         };
         let identity = Identity::new(&self.seed);
-        let mut peer = Peer::new(Config { identity, role: Role::Agent, routes, offer: Features::ALL, jitter_seed });
+        let mut peer = Peer::new(Config { identity, role: Role::Agent, routes, offer: Features::AGENT, jitter_seed });
         let mut refused = None;
         for partner in partners {
             if peer.set_partner(*partner).is_err() {
@@ -252,7 +252,7 @@ impl<L: Socket> Connection<L> {
         let input = match event {
             Event::Connected { url, features } => {
                 tracing::debug!(?features, "the relay's features");
-                RelayInput::Connected { url }
+                RelayInput::Connected { url, tells_push: features.contains(Features::PUSH_STATUS) }
             }
             Event::Disconnected { why, parked, .. } => {
                 self.rejecting = false;
@@ -280,6 +280,7 @@ impl<L: Socket> Connection<L> {
             },
             Event::PresenceList(online) => RelayInput::PresenceList(online),
             Event::Presence(key, online) => RelayInput::Presence(key, online),
+            Event::PushStatus(states) => RelayInput::PushStatus(states),
             Event::RelayError { offline: Some(key), .. } => RelayInput::Offline(key),
             Event::RelayError { code, .. } => {
                 RelayInput::Complaint(code.map_or_else(|| "an unknown code".to_owned(), |code| code.to_string()))

@@ -20,6 +20,9 @@ pub(super) struct Device {
     name: String,
     last_seen: Option<u64>,
     online: bool,
+    /// Daemons and relays of the first versions do not say.
+    #[serde(default)]
+    push: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -33,6 +36,16 @@ impl Device {
         let name = format!("{} ({}, key {}…)", safe(&self.name), safe(&self.platform), safe(&short(&self.pubkey)));
         let key = self.short_key.as_ref().map(|key| format!("\nthe app shows {}", safe(key))).unwrap_or_default();
         format!("device        {name}\nfingerprint   {}{key}", safe(&self.fingerprint))
+    }
+
+    /// Why pushes do not wake it although its owner may believe so, and what to do about it.
+    fn push_trouble(&self) -> Option<String> {
+        let why = match self.push.as_deref()? {
+            "gone" => "token no longer valid — open the app once",
+            "off" => "the relay has no credentials for this kind of device — ask its operator, or keep the app open",
+            _ => return None,
+        };
+        Some(format!("{} ({}): push: {why}", safe(&self.name), safe(&short(&self.pubkey))))
     }
 }
 
@@ -72,7 +85,7 @@ fn show(devices: &[Device], now: u64) -> String {
     if devices.is_empty() {
         return "No devices: pair one with `skaldctl pair`.".to_owned();
     }
-    let head = ["KEY", "STATE", "NAME", "PLATFORM", "SEEN", "FINGERPRINT"].map(str::to_owned).to_vec();
+    let head = ["KEY", "STATE", "NAME", "PLATFORM", "PUSH", "SEEN", "FINGERPRINT"].map(str::to_owned).to_vec();
     let rows = devices.iter().map(|device| {
         let seen = match device.last_seen {
             _ if device.online => "online".to_owned(),
@@ -81,10 +94,16 @@ fn show(devices: &[Device], now: u64) -> String {
         };
         let state = if device.state == "pending" { "waiting" } else { &device.state };
         let key = short(&device.pubkey);
-        let cells = [key.as_str(), state, &device.name, &device.platform, &seen, &device.fingerprint];
+        let push = device.push.as_deref().unwrap_or("-");
+        let cells = [key.as_str(), state, &device.name, &device.platform, push, &seen, &device.fingerprint];
         cells.map(safe).to_vec()
     });
-    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    let mut page = table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    for trouble in devices.iter().filter_map(Device::push_trouble) {
+        page.push('\n');
+        page.push_str(&trouble);
+    }
+    page
 }
 
 async fn change(session: &Session, method: &str, params: serde_json::Value, what: &str) -> Result<Exit, Failure> {
@@ -111,18 +130,43 @@ mod tests {
     fn devices_are_a_table_safe_for_a_terminal() {
         let devices: Vec<Device> = serde_json::from_value(json!([
             {"pubkey": "ab".repeat(32), "fingerprint": "0123 4567", "state": "authorized", "platform": "ios",
-             "name": "A\u{202e}B", "last_seen": null, "online": true, "short_key": "ababab…ababab"},
+             "name": "A\u{202e}B", "last_seen": null, "online": true, "short_key": "ababab…ababab", "push": "ready"},
             {"pubkey": "cd".repeat(32), "fingerprint": "89ab cdef", "state": "pending", "platform": "android",
              "name": "C", "last_seen": 0, "online": false},
         ]))
         .unwrap();
         let expected = "\
-KEY       STATE       NAME      PLATFORM  SEEN       FINGERPRINT
-abababab  authorized  A\\u202eB  ios       online     0123 4567
-cdcdcdcd  waiting     C         android   3 min ago  89ab cdef
+KEY       STATE       NAME      PLATFORM  PUSH   SEEN       FINGERPRINT
+abababab  authorized  A\\u202eB  ios       ready  online     0123 4567
+cdcdcdcd  waiting     C         android   -      3 min ago  89ab cdef
 ";
         assert_eq!(show(&devices, 180_000), expected);
         assert!(devices[0].introduction().ends_with("fingerprint   0123 4567\nthe app shows ababab…ababab"));
         assert!(show(&[], 0).contains("skaldctl pair"));
+    }
+
+    #[test]
+    fn a_device_that_pushes_do_not_wake_is_told_with_what_to_do() {
+        let device = |n: &str, name: &str, push: &str| {
+            json!({"pubkey": n.repeat(32), "fingerprint": "f", "state": "authorized", "platform": "ios", "name": name,
+                   "last_seen": 0, "online": false, "push": push})
+        };
+        let devices: Vec<Device> = serde_json::from_value(json!([
+            device("aa", "Old\u{7}", "gone"),
+            device("bb", "Browser", "off"),
+            device("cc", "Terminal", "none"),
+            device("dd", "Later", "\u{1b}later"),
+        ]))
+        .unwrap();
+        let expected = "\
+KEY       STATE       NAME       PLATFORM  PUSH         SEEN       FINGERPRINT
+aaaaaaaa  authorized  Old\\u0007  ios       gone         3 min ago  f
+bbbbbbbb  authorized  Browser    ios       off          3 min ago  f
+cccccccc  authorized  Terminal   ios       none         3 min ago  f
+dddddddd  authorized  Later      ios       \\u001blater  3 min ago  f
+
+Old\\u0007 (aaaaaaaa): push: token no longer valid — open the app once
+Browser (bbbbbbbb): push: the relay has no credentials for this kind of device — ask its operator, or keep the app open";
+        assert_eq!(show(&devices, 180_000), expected);
     }
 }

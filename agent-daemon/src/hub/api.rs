@@ -15,7 +15,8 @@ pub use hosts::{
 };
 pub use results::{
     Applied, DeviceCounts, DeviceEntry, DeviceState, DeviceTable, HostStatus, InboxEntry, NotificationSent,
-    PairingCode, PairingStarted, PairingState, PendingCounts, ProxyStatus, RelayStatus, Status, TunnelStatus,
+    PairingCode, PairingStarted, PairingState, PendingCounts, ProxyStatus, PushState, RelayStatus, Status,
+    TunnelStatus,
 };
 use skald_common::payload::RawJson;
 use tokio::sync::{broadcast, mpsc, oneshot};

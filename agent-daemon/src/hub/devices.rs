@@ -9,10 +9,11 @@ use skald_common::ids::Ed25519Public;
 use skald_common::limits::{MAX_DEVICES, MAX_PENDING};
 use skald_common::payload::{DeviceInfo, Notification};
 use skald_common::peer::Millis;
+use skald_common::wire::Push;
 
 pub(crate) use table::{Device, Devices};
 
-use super::api::{ApiError, Applied, DeviceCounts, DeviceEntry, DeviceState, Responder};
+use super::api::{ApiError, Applied, DeviceCounts, DeviceEntry, DeviceState, PushState, Responder};
 use super::durable::{Backup, DeviceRow, Durable, Origin, Write};
 use super::effects::{Effect, RelayOrder};
 use super::events::Event;
@@ -43,13 +44,15 @@ impl Hub {
     }
 
     pub(super) fn device_list(&self) -> Vec<DeviceEntry> {
-        self.devices.map.values().map(Device::entry).collect()
+        self.devices.entries()
     }
 
     pub(super) fn device_counts(&self) -> DeviceCounts {
         let authorized = self.devices.authorized().count();
         let online = self.devices.authorized().filter(|device| device.online).count();
-        DeviceCounts { authorized, pending: self.devices.map.len() - authorized, online }
+        let is_gone = |device: &&Device| self.devices.push(device) == Some(PushState::Gone);
+        let push_gone = self.devices.authorized().filter(is_gone).count();
+        DeviceCounts { authorized, pending: self.devices.map.len() - authorized, online, push_gone }
     }
 
     // Commands.
@@ -264,6 +267,15 @@ impl Hub {
         let keys: Vec<_> = self.devices.map.keys().copied().collect();
         for key in keys {
             self.presence(key, online.contains(&key), now);
+        }
+    }
+
+    /// What the relay says of pushes. It is shown, and nothing depends on it.
+    pub(super) fn push_status(&mut self, states: &[(Ed25519Public, Push)]) {
+        for (key, push) in states {
+            if let Some(push) = self.devices.set_push(key, *push) {
+                self.emit(Event::DevicePush { pubkey: *key, push });
+            }
         }
     }
 

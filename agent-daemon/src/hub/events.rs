@@ -4,6 +4,7 @@
 use serde::Serialize;
 use skald_common::ids::Ed25519Public;
 
+use super::api::PushState;
 use super::items::Kind;
 
 /// Events that may wait for a subscriber before it is told that it lags.
@@ -66,6 +67,14 @@ pub enum Event {
     DeviceOffline {
         /// Its signing key.
         pubkey: Ed25519Public,
+    },
+    /// What pushing to a device comes to has changed, as the relay says.
+    #[serde(rename = "device.push")]
+    DevicePush {
+        /// Its signing key.
+        pubkey: Ed25519Public,
+        /// What it comes to now.
+        push: PushState,
     },
     /// Items came or went.
     #[serde(rename = "inbox.changed")]

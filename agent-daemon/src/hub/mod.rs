@@ -369,6 +369,7 @@ impl Hub {
     fn all_notices(&self, now: Now) -> Vec<String> {
         let mut notices = self.notices.clone();
         notices.extend(self.devices.notice());
+        notices.extend(self.devices.push_notices());
         if self.relay.is_parked() {
             notices.push(
                 "another daemon with the same seed keeps taking over the relay connection: waiting 5 minutes; stop one \

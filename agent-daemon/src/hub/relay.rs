@@ -2,7 +2,7 @@
 
 use skald_common::ids::{ConnectionId, Ed25519Public, X25519Public};
 use skald_common::payload::{DeviceInfo, ElicitationAction, Payload, PayloadError, ToAgent};
-use skald_common::wire::Platform;
+use skald_common::wire::{Platform, Push};
 use zeroize::Zeroizing;
 
 use super::api::{AnswerContent, ApiError, RelayStatus, Settings};
@@ -13,8 +13,8 @@ use super::{Ctx, Hub, Now};
 /// Something from the relay connection.
 #[derive(Debug)]
 pub(crate) enum RelayInput {
-    /// The handshake is done.
-    Connected { url: String },
+    /// The handshake is done. `tells_push`: this relay says what pushing to devices comes to.
+    Connected { url: String, tells_push: bool },
     /// There is no connection any more, or none came about.
     Disconnected { why: String, parked: bool },
     /// The relay has taken every list it was told.
@@ -37,6 +37,8 @@ pub(crate) enum RelayInput {
     Presence(Ed25519Public, bool),
     /// Everyone who is connected.
     PresenceList(Vec<Ed25519Public>),
+    /// What pushing to these devices has come to.
+    PushStatus(Vec<(Ed25519Public, Push)>),
     /// A live payload did not reach this device (relays without receipts).
     Offline(Ed25519Public),
     /// The relay complained of something else.
@@ -172,6 +174,8 @@ impl Hub {
         }
         if old.relay_url != self.settings.relay_url {
             self.relay_reset(ctx.now);
+            // Another relay has other credentials, and other tokens.
+            self.devices.forget_push();
             self.relay.worked = None;
             self.relay.last_error = None;
             self.relay.parked = false;
@@ -181,7 +185,7 @@ impl Hub {
 
     pub(super) fn relay_input(&mut self, ctx: &mut Ctx<'_>, input: RelayInput) {
         match input {
-            RelayInput::Connected { url } => self.relay_connected(ctx.now, url),
+            RelayInput::Connected { url, tells_push } => self.relay_connected(ctx.now, url, tells_push),
             RelayInput::Disconnected { why, parked } => self.relay_disconnected(ctx.now, why, parked),
             RelayInput::Authorized => {
                 self.relay.settled = true;
@@ -199,6 +203,7 @@ impl Hub {
             RelayInput::Failed { token, why } => self.failed(ctx.now, token, why),
             RelayInput::Presence(key, online) => self.presence(key, online, ctx.now),
             RelayInput::PresenceList(online) => self.presence_list(&online, ctx.now),
+            RelayInput::PushStatus(states) => self.push_status(&states),
             RelayInput::Offline(key) => self.live_missed(&key),
             RelayInput::Complaint(code) => self.relay_complaint(&code),
             RelayInput::Reserve { device, upto } => self.reserve(device, upto),
@@ -210,12 +215,15 @@ impl Hub {
         }
     }
 
-    fn relay_connected(&mut self, now: Now, url: String) {
+    fn relay_connected(&mut self, now: Now, url: String, tells_push: bool) {
         let relay = &mut self.relay;
         (relay.connected, relay.settled, relay.parked) = (true, false, false);
         relay.since = now.unix;
         relay.last_error = None;
         relay.worked = Some(url.clone());
+        if !tells_push {
+            self.devices.forget_push();
+        }
         self.effect(Effect::Relay(RelayOrder::RequestPresence));
         self.emit(Event::RelayConnected { url });
     }

@@ -138,7 +138,7 @@ fn status() -> Status {
         agent_ed25519_pub: Ed25519Public::new([1; 32]),
         agent_x25519_pub: X25519Public::new([2; 32]),
         relay: RelayStatus { url: "ws://relay".into(), connected: true, since: 5, last_error: None, parked: false },
-        devices: DeviceCounts { authorized: 2, pending: 0, online: 1 },
+        devices: DeviceCounts { authorized: 2, pending: 0, online: 1, push_gone: 0 },
         device_table: DeviceTable::Normal,
         pending: PendingCounts { approvals: 1, clarifications: 0, elicitations: 0 },
         proxy: ProxyStatus::default(),

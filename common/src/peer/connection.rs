@@ -14,7 +14,7 @@ use super::{
 use crate::crypto::{Direction, SealError, SessionKey};
 use crate::framing::{Compression, frame_json, frame_pipe_signal, unframe};
 use crate::ids::{ChallengeNonce, Ed25519Public, MessageNonce, NamespaceId, PairingToken, X25519Public};
-use crate::limits::{MAX_COLLAPSE, MAX_SEALED_LIVE, MAX_SEALED_STORED};
+use crate::limits::{MAX_COLLAPSE, MAX_DEVICES, MAX_SEALED_LIVE, MAX_SEALED_STORED};
 use crate::wire::{self, ErrorCode, Features, Frame, Platform};
 
 /// Each step from dialling to `AuthOk` may take so long.
@@ -523,8 +523,22 @@ impl Peer {
                     self.event(Event::Presence(key, presence.status() == wire::Status::Online));
                 }
             }
+            Frame::PushStatus(status) if self.features.contains(Features::PUSH_STATUS) => self.on_push_status(&status),
             // A handshake frame, or one that only peers send: of no meaning here.
             _ => {}
+        }
+    }
+
+    /// More devices than there can be say nothing that could be trusted; an entry without a key says nothing at all.
+    fn on_push_status(&mut self, status: &wire::PushStatus) {
+        if status.devices.len() > MAX_DEVICES {
+            return;
+        }
+        let named =
+            |state: &wire::PushState| Some((Ed25519Public::from_slice(&state.client_ed25519_pub).ok()?, state.push()));
+        let states: Vec<_> = status.devices.iter().filter_map(named).collect();
+        if !states.is_empty() {
+            self.event(Event::PushStatus(states));
         }
     }
 

@@ -52,7 +52,7 @@ pub use routes::{MAX_URL, RouteError, Routes, with_namespace};
 use crate::crypto::Identity;
 use crate::framing::{Body, Compression};
 use crate::ids::{Ed25519Public, NamespaceId, PairingToken, X25519Public};
-use crate::wire::{ErrorCode, Features, Platform};
+use crate::wire::{ErrorCode, Features, Platform, Push};
 
 /// Milliseconds of a monotonic clock with an arbitrary start.
 pub type Millis = u64;
@@ -293,6 +293,8 @@ pub enum Event {
     PresenceList(Vec<Ed25519Public>),
     /// A member came (`true`) or went.
     Presence(Ed25519Public, bool),
+    /// What pushing to these devices has come to, so the relay says: to be shown, and nothing else.
+    PushStatus(Vec<(Ed25519Public, Push)>),
     /// The relay complains of something that was not a numbered message.
     RelayError {
         /// Its code; `None`: a code of another relay.

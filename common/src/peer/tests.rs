@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::crypto::{Direction, Seed, SessionKey};
+use crate::limits::MAX_DEVICES;
 use crate::wire::{self, Frame};
 
 const AGENT: u8 = 1;
@@ -234,6 +235,41 @@ fn authorized_is_told_when_the_last_list_is_answered() {
     assert!(bench.events.is_empty());
     bench.relay_says(Frame::AuthorizeOk(wire::AuthorizeOk { authorized: 1 }));
     assert!(matches!(bench.events.as_slice(), [Event::Authorized { devices: 1 }]));
+}
+
+#[test]
+fn what_became_of_pushes_is_told_where_both_sides_have_the_feature() {
+    let state = |key: &[u8], push: i32| wire::PushState { client_ed25519_pub: key.to_vec(), push };
+    let phone = phone_key().to_vec();
+    let status = |devices: Vec<wire::PushState>| Frame::PushStatus(wire::PushStatus { devices });
+    let mut bench = Bench::with(Role::Agent, AGENT, Features::AGENT);
+    bench.connect(Features::AGENT);
+    assert!(matches!(bench.events.as_slice(), [Event::Connected { features: Features::AGENT, .. }]));
+    bench.clear();
+    bench.relay_says(status(vec![state(&phone, Push::Gone as i32), state(&[9; 32], Push::Ready as i32)]));
+    let [Event::PushStatus(states)] = bench.events.as_slice() else { panic!("{:?}", bench.events) };
+    assert_eq!(*states, [(phone_key(), Push::Gone), (Ed25519Public::new([9; 32]), Push::Ready)]);
+    bench.clear();
+    // What later relays may say, and nonsense.
+    bench.relay_says(status(vec![state(&phone, 77), state(&phone[..31], 2), state(&[], 2)]));
+    let [Event::PushStatus(states)] = bench.events.as_slice() else { panic!("{:?}", bench.events) };
+    assert_eq!(*states, [(phone_key(), Push::Unspecified)]);
+    bench.clear();
+    bench.relay_says(status(vec![]));
+    bench.relay_says(status(vec![state(&phone[..31], 2)]));
+    bench.relay_says(status(vec![state(&phone, 2); MAX_DEVICES + 1]));
+    assert!(bench.events.is_empty() && bench.frames.is_empty() && bench.others.is_empty(), "{:?}", bench.events);
+    bench.relay_says(status(vec![state(&phone, 2); MAX_DEVICES]));
+    assert_eq!(bench.events.len(), 1);
+    assert!(bench.peer.is_connected());
+
+    for (offer, has) in [(Features::ALL, Features::AGENT), (Features::AGENT, Features::ALL)] {
+        let mut bench = Bench::with(Role::Agent, AGENT, offer);
+        bench.connect(has);
+        bench.clear();
+        bench.relay_says(status(vec![state(&phone, 3)]));
+        assert!(bench.events.is_empty() && bench.peer.is_connected());
+    }
 }
 
 #[test]

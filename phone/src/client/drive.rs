@@ -209,6 +209,7 @@ impl Phone {
             | Event::PairingReady { .. }
             | Event::PairingStopped
             | Event::ClientPaired { .. }
+            | Event::PushStatus(_)
             | Event::Paired => {}
         }
         Ok(())

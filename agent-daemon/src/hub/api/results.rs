@@ -58,6 +58,20 @@ pub enum DeviceState {
     Authorized,
 }
 
+/// What pushing to a device comes to. The relay's word, and of no consequence but that a person is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PushState {
+    /// The device has given no token.
+    None,
+    /// It has a token, and the relay knows how to use it.
+    Ready,
+    /// The push service says that the token is dead.
+    Gone,
+    /// It has a token for a service that the relay has no credentials for.
+    Off,
+}
+
 /// One row of `devices.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceEntry {
@@ -82,6 +96,9 @@ pub struct DeviceEntry {
     pub last_seen: Option<u64>,
     /// Whether it is connected to the relay now, as far as the relay has said.
     pub online: bool,
+    /// What pushing to it comes to; `None`: the relay has not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub push: Option<PushState>,
 }
 
 /// Result of `devices.authorize`, `devices.revoke`, `devices.clear`, `devices.restore`.
@@ -144,6 +161,8 @@ pub struct DeviceCounts {
     pub pending: usize,
     /// Of the authorized, connected to the relay now.
     pub online: usize,
+    /// Of the authorized, no longer woken by pushes, as their tokens are dead.
+    pub push_gone: usize,
 }
 
 /// A host in `status`.

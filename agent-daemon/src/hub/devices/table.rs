@@ -7,10 +7,10 @@ use skald_common::framing::Compression;
 use skald_common::ids::Ed25519Public;
 use skald_common::payload::Outcome;
 use skald_common::peer::{Millis, Partner, first_send_counter};
-use skald_common::wire::Platform;
+use skald_common::wire::{Platform, Push};
 
 use crate::hub::Now;
-use crate::hub::api::{ApiError, Applied, DeviceEntry, DeviceState, DeviceTable, Responder};
+use crate::hub::api::{ApiError, Applied, DeviceEntry, DeviceState, DeviceTable, PushState, Responder};
 use crate::hub::durable::{DeviceRow, Origin, Sight};
 use crate::hub::items::ItemId;
 
@@ -81,7 +81,7 @@ impl Device {
         self.recent.push_back(Recent { payload: payload.to_owned(), outcome });
     }
 
-    pub(super) fn entry(&self) -> DeviceEntry {
+    fn entry(&self, push: Option<PushState>) -> DeviceEntry {
         let row = &self.row;
         let hex = row.ed25519.to_hex();
         DeviceEntry {
@@ -95,11 +95,22 @@ impl Device {
             paired_at: row.paired_at,
             last_seen: row.last_seen,
             online: self.online,
+            push,
         }
     }
 
     pub(crate) fn fingerprint(&self) -> String {
         fingerprint(&self.row.ed25519, &self.row.x25519)
+    }
+}
+
+const fn push_state(push: Push) -> Option<PushState> {
+    match push {
+        Push::Unspecified => None,
+        Push::None => Some(PushState::None),
+        Push::Ready => Some(PushState::Ready),
+        Push::Gone => Some(PushState::Gone),
+        Push::Off => Some(PushState::Off),
     }
 }
 
@@ -127,20 +138,28 @@ pub(crate) struct Devices {
     pub(super) map: BTreeMap<Ed25519Public, Device>,
     pub(super) origin: Origin,
     pub(super) high_water: u64,
+    /// What the relay has said of pushes to authorized devices. Not in their rows, nor beside them: a write that fails
+    /// brings back a row, and the relay does not repeat itself for that.
+    push: BTreeMap<Ed25519Public, PushState>,
     /// Commands that wait for the relay to take the list, and until when.
     pub(super) waiting: Vec<(Millis, Responder<Applied>)>,
 }
 
 impl Devices {
     #[cfg(test)]
-    pub(crate) fn sizes(&self) -> [(&'static str, usize, usize); 2] {
+    pub(crate) fn sizes(&self) -> [(&'static str, usize, usize); 3] {
         use skald_common::limits::{MAX_DEVICES, MAX_PENDING};
         let recent = self.map.values().map(|device| device.recent.len()).max().unwrap_or_default();
-        [("devices", self.map.len(), MAX_DEVICES + MAX_PENDING), ("payload ids of one device", recent, RECENT)]
+        let most = MAX_DEVICES + MAX_PENDING;
+        [
+            ("devices", self.map.len(), most),
+            ("words of the relay on pushes", self.push.len(), most),
+            ("payload ids of one device", recent, RECENT),
+        ]
     }
 
     pub(crate) const fn new(origin: Origin) -> Self {
-        Self { map: BTreeMap::new(), origin, high_water: 0, waiting: Vec::new() }
+        Self { map: BTreeMap::new(), origin, high_water: 0, push: BTreeMap::new(), waiting: Vec::new() }
     }
 
     pub(crate) fn get(&self, key: &Ed25519Public) -> Option<&Device> {
@@ -162,6 +181,44 @@ impl Devices {
 
     pub(crate) fn authorized_keys(&self) -> Vec<Ed25519Public> {
         self.authorized().map(|device| device.row.ed25519).collect()
+    }
+
+    pub(super) fn entries(&self) -> Vec<DeviceEntry> {
+        self.map.values().map(|device| device.entry(self.push(device))).collect()
+    }
+
+    /// What pushing to a device comes to; `None`: the relay has not said, or in a word that is not known here.
+    pub(super) fn push(&self, device: &Device) -> Option<PushState> {
+        self.push.get(&device.row.ed25519).copied().filter(|_| device.is_authorized())
+    }
+
+    /// The relay says what pushing to a device comes to. Gives what is news.
+    pub(super) fn set_push(&mut self, key: &Ed25519Public, push: Push) -> Option<PushState> {
+        if !self.map.get(key).is_some_and(Device::is_authorized) {
+            return None;
+        }
+        let map = &self.map;
+        self.push.retain(|key, _| map.contains_key(key));
+        let Some(push) = push_state(push) else {
+            self.push.remove(key);
+            return None;
+        };
+        (self.push.insert(*key, push) != Some(push)).then_some(push)
+    }
+
+    /// What the relay has said of pushes may no longer be so, and it will not say.
+    pub(crate) fn forget_push(&mut self) {
+        self.push.clear();
+    }
+
+    /// One line for each device that its owner believes to be woken, and that is not.
+    pub(crate) fn push_notices(&self) -> impl Iterator<Item = String> {
+        self.authorized().filter(|device| self.push(device) == Some(PushState::Gone)).map(|device| {
+            format!(
+                "{} gets no pushes any more, its push token is no longer valid: open the app on it once",
+                device.name()
+            )
+        })
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -149,6 +149,73 @@ fn presence_is_told_once_and_forgotten_with_the_connection() {
 }
 
 #[test]
+fn what_pushing_comes_to_is_shown_until_a_relay_does_not_tell_it() {
+    use skald_common::wire::Push;
+    let said =
+        |states: &[(u8, Push)]| RelayInput::PushStatus(states.iter().map(|(n, push)| (key(*n), *push)).collect());
+    let mut world = World::new();
+    world.phone(1);
+    world.phone(2);
+    world.pair(3, Platform::Ios);
+    world.events.clear();
+    assert_eq!(world.device(1).unwrap().push, None);
+    world.relay(said(&[(1, Push::Ready), (2, Push::None), (3, Push::Ready), (9, Push::Gone)]));
+    assert_eq!(
+        world.events,
+        [
+            Event::DevicePush { pubkey: key(1), push: PushState::Ready },
+            Event::DevicePush { pubkey: key(2), push: PushState::None },
+        ],
+        "strangers and pending devices have none"
+    );
+    world.events.clear();
+    world.relay(said(&[(1, Push::Ready), (2, Push::Off)]));
+    assert_eq!(world.events, [Event::DevicePush { pubkey: key(2), push: PushState::Off }], "told once");
+    let healthy = world.status();
+    assert_eq!((healthy.devices.push_gone, healthy.notices.len()), (0, 0));
+    world.relay(said(&[(1, Push::Gone)]));
+    assert_eq!(world.device(1).unwrap().push, Some(PushState::Gone));
+    assert!(world.device(3).unwrap().push.is_none());
+    let status = world.status();
+    assert_eq!(status.devices.push_gone, 1);
+    assert!(status.notices.len() == 1 && status.notices[0].contains("open the app on it once"), "{status:?}");
+    // A word of a later relay is not known here, and is not what was said before.
+    world.relay(said(&[(2, Push::Unspecified)]));
+    assert_eq!(world.device(2).unwrap().push, None);
+
+    world.disconnect();
+    assert_eq!(world.device(1).unwrap().push, Some(PushState::Gone), "it is no better without a connection");
+    world.connect();
+    assert_eq!(world.device(1).unwrap().push, Some(PushState::Gone));
+    world.full = true;
+    world.phone_says(1, "inbox_request", "");
+    assert_eq!(world.device(1).unwrap().push, Some(PushState::Gone), "and the disk has no part in it");
+    world.full = false;
+    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into(), tells_push: false });
+    assert_eq!(world.device(1).unwrap().push, None);
+    assert!(world.status().notices.is_empty());
+}
+
+#[test]
+fn what_was_said_of_pushes_goes_with_the_device_and_with_the_relay() {
+    use skald_common::wire::Push;
+    let mut world = World::new();
+    world.phone(1);
+    world.relay(RelayInput::PushStatus(vec![(key(1), Push::Gone)]));
+    world.full = true;
+    world.tell(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
+    world.full = false;
+    assert_eq!(world.device(1).unwrap().push, Some(PushState::Gone), "it was not revoked after all");
+    let settings = Settings { relay_url: "ws://other.test".into(), ..world.settings.clone() };
+    world.ask(|reply| Command::Settings(settings, reply)).unwrap();
+    assert_eq!(world.device(1).unwrap().push, None);
+    world.connect();
+    world.relay(RelayInput::PushStatus(vec![(key(1), Push::Gone)]));
+    world.tell(|reply| Command::DevicesRevoke(key(1).to_hex(), reply));
+    assert!(world.status().notices.is_empty());
+}
+
+#[test]
 fn send_counters_begin_above_everything_that_may_have_been_used() {
     let mut world = World::new();
     world.phone(1);

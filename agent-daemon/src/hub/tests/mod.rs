@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 use super::api::{
     AnswerContent, ApiError, CallId, CallOutcome, Command, DeviceEntry, DeviceState, HostCall, HostHello, HostRequest,
-    HostSession, InboxEntry, InboxSet, ResolveParams, Responder, SessionId, Settings, Status,
+    HostSession, InboxEntry, InboxSet, PushState, ResolveParams, Responder, SessionId, Settings, Status,
 };
 use super::clock::BUILD_DATE;
 use super::effects::{Effect, RelayOrder, Step, Token};
@@ -232,7 +232,7 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.relay(RelayInput::Connected { url: "ws://relay.test/ns/x/v1/ws".into() });
+        self.relay(RelayInput::Connected { url: "ws://relay.test/ns/x/v1/ws".into(), tells_push: true });
         self.relay(RelayInput::Authorized);
     }
 

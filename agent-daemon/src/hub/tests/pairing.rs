@@ -168,7 +168,7 @@ fn a_window_survives_a_restart() {
     let mut world = World::new();
     world.open_window();
     let mut world = world.restart();
-    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into() });
+    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into(), tells_push: true });
     arrive(&mut world, 1, 1);
     assert_eq!(world.device(1).unwrap().state, DeviceState::Pending);
     let mut world = world.restart();
@@ -225,7 +225,7 @@ fn a_pending_device_that_the_relay_announces_again_does_not_use_up_another_windo
     world.pair(1, Platform::Android);
     start(&mut world);
     world.disconnect();
-    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into() });
+    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into(), tells_push: true });
     arrive(&mut world, 1, 1);
     assert!(world.store.load().unwrap().window.is_some());
     world.relay(RelayInput::Authorized);
@@ -242,7 +242,7 @@ fn a_rejected_device_stays_out_until_it_uses_a_new_window() {
     arrive(&mut world, 1, 1);
     start(&mut world);
     world.disconnect();
-    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into() });
+    world.relay(RelayInput::Connected { url: "ws://relay.test/v1/ws".into(), tells_push: true });
     arrive(&mut world, 1, 1);
     assert!(world.device(1).is_none(), "announced again by the relay");
     world.relay(RelayInput::Authorized);

@@ -66,6 +66,8 @@ pub(super) struct Relay {
     /// The process dies at the output after so many.
     pub(super) crash_in: Option<u8>,
     authorized: Vec<Ed25519Public>,
+    /// How many lists have come: what it says of pushes changes with each.
+    lists: u8,
     pending: Vec<(Ed25519Public, X25519Public, Platform)>,
     pub(super) window: Option<PairingToken>,
     online: Vec<Ed25519Public>,
@@ -131,6 +133,7 @@ impl Relay {
             refuse: 0,
             crash_in: None,
             authorized: Vec::new(),
+            lists: 0,
             pending: Vec::new(),
             window: None,
             online: Vec::new(),
@@ -212,7 +215,7 @@ impl Relay {
         let modern = agent.modern;
         match frame {
             Frame::Auth(_) => self.authenticate(modern),
-            Frame::Authorize(list) => self.authorize(&list.clients),
+            Frame::Authorize(list) => self.authorize(&list.clients, modern),
             Frame::PairingStart(start) => {
                 self.window = PairingToken::from_slice(&start.pairing_token).ok();
                 self.tell(Frame::PairingReady(wire::PairingReady { ttl: start.ttl }));
@@ -238,7 +241,7 @@ impl Relay {
 
     fn authenticate(&mut self, modern: bool) {
         self.agent = Some(Agent { authenticated: true, modern });
-        let features = if modern { Features::ALL } else { Features::NONE }.bits();
+        let features = if modern { Features::AGENT } else { Features::NONE }.bits();
         self.write(Frame::AuthOk(wire::AuthOk { namespace_id: names().namespace.to_vec(), features }));
         for (ed25519, x25519, platform) in self.pending.clone() {
             self.announce(ed25519, x25519, platform);
@@ -260,7 +263,7 @@ impl Relay {
         }));
     }
 
-    fn authorize(&mut self, clients: &[Vec<u8>]) {
+    fn authorize(&mut self, clients: &[Vec<u8>], modern: bool) {
         self.authorized = clients.iter().map(|key| Ed25519Public::from_slice(key).unwrap()).collect();
         let authorized = &self.authorized;
         self.pending.retain(|(key, _, _)| !authorized.contains(key));
@@ -270,6 +273,26 @@ impl Relay {
         self.seen.push(Seen::Listed(self.authorized.clone()));
         let authorized = u32::try_from(self.authorized.len()).unwrap();
         self.tell(Frame::AuthorizeOk(wire::AuthorizeOk { authorized }));
+        self.lists = self.lists.wrapping_add(1);
+        if modern {
+            let state = |key: &Ed25519Public, push| wire::PushState { client_ed25519_pub: key.to_vec(), push };
+            let mut devices: Vec<_> = self.authorized.iter().map(|key| state(key, self.push_of(key))).collect();
+            // Of whom the agent may know nothing.
+            devices.extend(self.pending.iter().map(|(key, _, _)| state(key, 3)));
+            devices.push(state(&Ed25519Public::new([0xee; 32]), 3));
+            self.tell(Frame::PushStatus(wire::PushStatus { devices }));
+        }
+    }
+
+    /// What it says of pushes to this device: one of the words of the schema, or one of a later one.
+    fn push_of(&self, key: &Ed25519Public) -> i32 {
+        i32::from((key.as_bytes()[0] ^ self.lists) % 6)
+    }
+
+    /// What the agent has been told of pushes to its devices; `None` by a relay that does not tell.
+    pub(super) fn pushes(&self) -> Option<BTreeMap<Ed25519Public, wire::Push>> {
+        let known = |key: &Ed25519Public| (*key, wire::Push::try_from(self.push_of(key)).unwrap_or_default());
+        self.agent.as_ref()?.modern.then(|| self.authorized.iter().map(known).collect())
     }
 
     fn message(&mut self, message: wire::Message, modern: bool) {
