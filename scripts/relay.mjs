@@ -13,7 +13,7 @@ import { parseArgs } from "node:util";
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const GRACE_MS = 500;
 const USAGE = `usage: scripts/relay [--port N] [--listen ADDR] [--data DIR] [--build DIR] [--around FILE] [--verbose]
-                     [--var NAME=VALUE]...
+                     [--outbound ADDR] [--var NAME=VALUE]...
 
 Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it accepts connections.
 
@@ -22,11 +22,16 @@ Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it 
   --data DIR        where namespaces are kept; a temporary folder, removed at the end, unless given
   --build DIR       what to serve, relay-worker/build unless given
   --around FILE     a module that stands around the relay, which it imports as "./index.js"
+  --outbound ADDR   every request that the relay itself makes goes there instead, as plain HTTP with its own Host, and
+                    X-Forwarded-Proto for the scheme it had: for tests
   --verbose         the runtime tells more
   --var NAME=VALUE  a variable of wrangler.toml with another value (may be repeated)
 
 A local relay raises the limits of new connections per address, RELAY_CONNECTIONS_PER_MINUTE and
-RELAY_PIPE_CONNECTIONS_PER_MINUTE, to 100000.`;
+RELAY_PIPE_CONNECTIONS_PER_MINUTE, to 100000.
+
+The relay reaches public addresses only, and the one that APNS_HOST or FCM_HOST names as http://HOST:PORT: a forwarder on
+this machine or in its network (docs/push.md).`;
 
 function die(message) {
   console.error(`error: ${message}`);
@@ -43,6 +48,7 @@ function options() {
         data: { type: "string" },
         build: { type: "string", default: path.join(ROOT, "relay-worker/build") },
         around: { type: "string" },
+        outbound: { type: "string" },
         verbose: { type: "boolean", default: false },
         var: { type: "string", multiple: true, default: [] },
         help: { type: "boolean", short: "h", default: false },
@@ -114,9 +120,41 @@ function quote(text) {
   return `${out}"`;
 }
 
+// The hosts that the operator has named as plain HTTP, which only a forwarder of one's own is: everything else stays
+// barred from addresses that are not public, whatever names a subscription makes the relay look up.
+function forwarders(vars) {
+  const origins = ["APNS_HOST", "FCM_HOST"].map((name) => {
+    const value = vars[name] ?? "";
+    if (!/^http:\/\//i.test(value)) return undefined;
+    if (URL.canParse(value)) return new URL(value);
+    return die(`${name}: ${value} is no address`);
+  });
+  return [...new Map(origins.filter((url) => url !== undefined).map((url) => [url.origin, url])).values()];
+}
+
+// Where the relay's own requests go. The runtime's default is the internet, public addresses alone.
+function outward(vars, outbound) {
+  const ways = forwarders(vars);
+  if (ways.length === 0 && outbound === undefined) return undefined;
+  const external = (name, address) =>
+    `(name = ${quote(name)}, external = (address = ${quote(address)}, http = (forwardedProtoHeader = "X-Forwarded-Proto")))`;
+  const binding = (name, service) => `(name = ${quote(name)}, service = ${quote(service)})`;
+  const away = outbound === undefined ? "internet" : "away";
+  return {
+    services: [
+      `(name = "outward", worker = .outward)`,
+      ...(outbound === undefined ? [] : [external(away, outbound)]),
+      ...ways.map((url) => external(url.origin, url.host)),
+    ],
+    bindings: [binding("away", away), ...ways.map((url) => binding(url.origin, url.origin))],
+    script: "export default { fetch: (request, env) => (env[new URL(request.url).origin] ?? env.away).fetch(request) };",
+  };
+}
+
 // Two services with the same code: what holds the ends of pipes stores nothing, but the runtime makes a database file for
 // every object whose service has a disk, which would take a third of the time that opening a pipe takes.
-function configuration(wrangler, vars, data, address, modules) {
+function configuration(wrangler, vars, data, address, modules, outbound) {
+  const out = outward(vars, outbound);
   const objects = wrangler.durable_objects.bindings;
   const stores = (o) => o.class_name !== "PipeEnd";
   const service = (o) => (stores(o) ? "relay" : "ends");
@@ -137,7 +175,7 @@ function configuration(wrangler, vars, data, address, modules) {
     ${bindings.join(",\n    ")},
   ],
   durableObjectNamespaces = [${own.map((o) => `(className = ${quote(o.class_name)}, uniqueKey = ${quote(`skald-${o.class_name}`)}, enableSql = true)`).join(", ")}],
-  durableObjectStorage = (${storage}),
+  durableObjectStorage = (${storage}),${out === undefined ? "" : `\n  globalOutbound = "outward",`}
 );`;
   // A unique key names the folder of its class inside the data folder: never change it.
   return `using Workerd = import "/workerd/workerd.capnp";
@@ -147,6 +185,7 @@ const config :Workerd.Config = (
     (name = "relay", worker = .relay),
     (name = "ends", worker = .ends),
     (name = "data", disk = (path = ${quote(data)}, writable = true)),
+    ${(out?.services ?? []).map((service) => `${service},`).join("\n    ")}
   ],
   sockets = [(name = "http", address = ${quote(address)}, http = (), service = "relay")],
 );
@@ -154,6 +193,16 @@ const config :Workerd.Config = (
 const relay :Workerd.Worker = ${worker(objects.filter(stores), `localDisk = "data"`)}
 
 const ends :Workerd.Worker = ${worker(objects.filter((o) => !stores(o)), "inMemory = void")}
+${out === undefined ? "" : outwardWorker(wrangler, out)}`;
+}
+
+function outwardWorker(wrangler, { bindings, script }) {
+  return `
+const outward :Workerd.Worker = (
+  modules = [(name = "outward.js", esModule = ${quote(script)})],
+  compatibilityDate = ${quote(wrangler.compatibility_date)},
+  bindings = [${bindings.join(", ")}],
+);
 `;
 }
 
@@ -175,7 +224,7 @@ function tied(command) {
 }
 
 function main() {
-  const { port, listen, data, build, around, verbose, vars } = options();
+  const { port, listen, data, build, around, outbound, verbose, vars } = options();
   const wrangler = readToml(path.join(ROOT, "wrangler.toml"));
   const temporary = fs.mkdtempSync(path.join(os.tmpdir(), "skald-relay-"));
   const cleanUp = () => fs.rmSync(temporary, { recursive: true, force: true, maxRetries: 5, retryDelay: 20 });
@@ -192,7 +241,7 @@ function main() {
       modules.unshift("around.js");
       fs.copyFileSync(around, path.join(temporary, "around.js"));
     }
-    const text = configuration(wrangler, { ...wrangler.vars, ...vars }, folder, `${host}:${port}`, modules);
+    const text = configuration(wrangler, { ...wrangler.vars, ...vars }, folder, `${host}:${port}`, modules, outbound);
     fs.writeFileSync(path.join(temporary, "config.capnp"), text);
   } catch (error) {
     die(`${error.message}${error.path?.startsWith(build) ? "; build it with scripts/build-relay" : ""}`);
