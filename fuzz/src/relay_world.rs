@@ -213,7 +213,7 @@ impl World {
                 self.sql.delete_all().expect("nothing told it to fail");
                 self.alarm = None;
             }
-            Output::Push(_) => {}
+            Output::Push(_) | Output::PushGivenUp { .. } => {}
             Output::Fault { error } => {
                 assert!(self.failing || self.oracle == Oracle::Forged, "storage failed by itself: {error}");
                 self.failing = false;

@@ -50,6 +50,9 @@ struct Record {
     // Of a pipe's side, and of nothing else.
     #[prost(message, optional, tag = "17")]
     side: Option<SideRecord>,
+    // Of a member's connection again.
+    #[prost(uint32, tag = "18")]
+    rung: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -99,6 +102,7 @@ pub(super) fn encode(id: ConnId, conn: &Conn) -> Vec<u8> {
             record.features = session.features.bits();
             record.heard_at = session.heard_at;
             record.cursor = session.cursor;
+            record.rung = session.rung;
             record.greeted = session.greeted;
             if let Some(stall) = session.stall {
                 record.stalled_since = stall.since;
@@ -172,6 +176,7 @@ fn session(record: &Record) -> Option<Session> {
         heard_at: record.heard_at,
         cursor: record.cursor,
         flight,
+        rung: record.rung,
         greeted: record.greeted,
         stall: (record.stalled_since > 0).then_some(Stall { since: record.stalled_since, buffered: record.stalled_at }),
         held: Held::default(),
@@ -188,6 +193,7 @@ mod tests {
     fn member(flight: impl Iterator<Item = Sent>) -> Conn {
         let mut session = Session::new(3, Ed25519Public::new([7; 32]), Features::ALL, 1_800_000_000_000);
         session.cursor = u32::MAX;
+        session.rung = u32::MAX;
         session.greeted = true;
         session.stall = Some(Stall { since: 1_800_000_000_500, buffered: 1 << 20 });
         flight.for_each(|sent| session.flight.push(sent));

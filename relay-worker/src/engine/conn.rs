@@ -43,6 +43,8 @@ pub(super) struct Session {
     pub(super) cursor: u32,
     /// What was written and is not proved, oldest first.
     pub(super) flight: Flight,
+    /// Up to this number of its queue what was unproved for too long has been pushed. Without KEEPALIVE only.
+    pub(super) rung: u32,
     /// Whether the others have been told that it is online.
     pub(super) greeted: bool,
     /// Waits for the socket to drain.
@@ -64,6 +66,7 @@ impl Session {
             heard_at: now,
             cursor: 0,
             flight: Flight::default(),
+            rung: 0,
             greeted: false,
             stall: None,
             held: Held::default(),

@@ -130,21 +130,24 @@ impl<S: Sql> Engine<S> {
             self.store.put_namespace(&row)
         })?;
         self.set_space(Space { row, members: Vec::new() });
-        self.wake_at(alarm_at);
-        Ok(())
+        self.wake_at(turn, alarm_at)
     }
 
-    /// Keeps a returning device's push address up to date; an empty token or no platform keeps what is there.
+    /// Keeps a returning device's push address up to date; an empty token, one known to be dead, or no platform keeps what
+    /// is there.
     fn refresh(&mut self, member: &Member, push: PushAddress) -> Result<(), SqlError> {
         let mut fresh = member.clone();
-        if !push.token.is_empty() {
+        let is_news = !push.token.is_empty() && push.token != member.token;
+        if is_news && !self.is_dead_token(member.no, &push.token)? {
             fresh.token = push.token;
         }
         if push.platform != 0 {
             fresh.platform = push.platform;
         }
         if fresh != *member {
-            self.put_member(fresh)?;
+            self.moved(member.no)?;
+            self.put_member(fresh.clone())?;
+            self.tell_push_change(member, &fresh)?;
         }
         Ok(())
     }
@@ -159,7 +162,7 @@ impl<S: Sql> Engine<S> {
         namespace: NamespaceId,
         offered: Features,
     ) -> Result<(), SqlError> {
-        let features = offered.intersection(Features::ALL);
+        let features = offered.intersection(if member == AGENT { Features::AGENT } else { Features::ALL });
         let mut session = Session::new(member, key, features, turn.now);
         if let Some(older) = self.online.get(&member).copied() {
             if let Some(older) = self.session_mut(older) {
@@ -179,6 +182,7 @@ impl<S: Sql> Engine<S> {
             self.restore_alarm(turn)?;
         }
         self.feed(turn, id);
+        self.hush(turn, member)?;
         self.touch(turn)
     }
 }

@@ -156,6 +156,11 @@ pub enum Output {
     /// Ask a push service, once, within half a minute; the answer comes back as [`Input::Pushed`]. Nothing else waits for
     /// it.
     Push(Box<Job>),
+    /// A message is still queued, and will not be pushed any more after so many failures; for the log.
+    PushGivenUp {
+        /// The wire's platform number.
+        platform: i32,
+    },
     /// Storage failed; for the log.
     Fault {
         /// What the database said.

@@ -33,7 +33,7 @@ impl<S: Sql> Engine<S> {
         self.end_lost_pipes()?;
         let authorized = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         self.send(id, Frame::AuthorizeOk(AuthorizeOk { authorized }));
-        Ok(())
+        self.tell_push_states(id)
     }
 
     /// Writes what the list changes; the numbers of those it revokes.
@@ -81,6 +81,11 @@ impl<S: Sql> Engine<S> {
     /// Writes one device.
     pub(super) fn put_member(&mut self, member: Member) -> Result<(), SqlError> {
         self.store.put_member(&member)?;
+        self.know_member(member)
+    }
+
+    /// A device's row has been written.
+    pub(super) fn know_member(&mut self, member: Member) -> Result<(), SqlError> {
         if let Some(space) = self.space()? {
             let mut space = space.clone();
             space.put(member);

@@ -134,19 +134,21 @@ impl<S: Sql> Engine<S> {
             && self.store.queued(letter.to, old.seq)?.as_ref() == Some(&letter.message)
         {
             // A repetition after a lost connection. It keeps its place: behind newer messages its recipient would drop it.
+            self.after_stored(turn, letter.to)?;
             let queued = !self.online.contains_key(&letter.to);
             self.tell_accepted(letter.from, letter.reference, queued);
             return Ok(());
         }
         let replaced = replaced.map(|old| old.seq);
+        let floor = self.push_floor(letter.to)?;
         let queue = self.queue(letter.to)?;
         let (mut waiting, mut waiting_bytes) = (0, 0);
         for row in queue.beyond(cursor).filter(|row| Some(row.seq) != replaced) {
             waiting += 1;
             waiting_bytes += u64::from(row.size);
         }
-        // Behind what is queued, what this connection was given, and the live messages that wait.
-        let free = queue.last().unwrap_or(0).max(cursor).max(held).checked_add(1);
+        // Behind what is queued, what this connection was given, the live messages that wait, and what was pushed.
+        let free = queue.last().unwrap_or(0).max(cursor).max(held).max(floor).checked_add(1);
         let fits = waiting < most && (waiting == 0 || waiting_bytes + u64::from(size) <= most_bytes);
         let Some(seq) = free.filter(|_| fits) else {
             self.tell_error(turn, letter.from, ErrorCode::QueueFull, "the recipient's queue is full", letter.reference);
@@ -160,13 +162,17 @@ impl<S: Sql> Engine<S> {
                 self.replaced_under_way(to, replaced);
             }
             self.feed_fresh(turn, to, Some((seq, letter.message)));
-        } else {
-            self.wait_for_recipient(turn, letter.to)?;
         }
+        self.after_stored(turn, letter.to)?;
         // The recipient's connection may have proved dead just now.
         let queued = !self.online.contains_key(&letter.to);
         self.tell_accepted(letter.from, letter.reference, queued);
         Ok(())
+    }
+
+    /// A message is in the queue: if its recipient does not prove it, the device is to ring.
+    fn after_stored(&mut self, turn: Turn<'_>, to: u32) -> Result<(), SqlError> {
+        if self.online.contains_key(&to) { self.watch(turn, to) } else { self.wait_for_recipient(turn, to, false) }
     }
 
     /// Writes a row, in one step with the deletion of the one that it replaces.

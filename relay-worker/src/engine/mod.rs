@@ -17,6 +17,7 @@
 //!         Output::Timer { at_ms } => ...,            // setTimeout, replacing the pending one; None: clearTimeout
 //!         Output::DeleteAll => ...,                  // delete_all and delete_alarm
 //!         Output::Push(job) => ...,                  // ask the push service, detached; its answer is an Input::Pushed
+//!         Output::PushGivenUp { platform } => ...,     // one line in the log
 //!         Output::Fault { error } => ...,            // one line in the log
 //!     }
 //! }
@@ -52,6 +53,7 @@ mod messages;
 mod pairing;
 mod pipes;
 mod presence;
+mod push;
 mod queue;
 mod rate;
 mod reply;
@@ -81,7 +83,6 @@ use space::Cache;
 pub struct Engine<S> {
     limits: Limits,
     /// What can be pushed at all.
-    #[allow(dead_code)] // until pushes are decided on
     services: Services,
     store: Store<S>,
     cache: Cache,
@@ -97,6 +98,10 @@ pub struct Engine<S> {
     outputs: VecDeque<Output>,
     /// When the pending timer fires.
     timer: Option<u64>,
+    /// What the alarm is set to, if that was done since the engine was restored.
+    alarm: Option<u64>,
+    /// Since storage has failed: when a missing deadline is to be looked for.
+    retry_at: Option<u64>,
     /// Whether the sessions have been checked against the rows since the engine was restored, or storage failed.
     checked: bool,
 }
@@ -129,6 +134,8 @@ impl<S: Sql> Engine<S> {
             sent: BTreeMap::new(),
             outputs: VecDeque::new(),
             timer: None,
+            alarm: None,
+            retry_at: None,
             checked: false,
         };
         for (id, bytes) in sockets {
@@ -209,7 +216,7 @@ impl<S: Sql> Engine<S> {
                 self.on_wake(turn);
                 Ok(())
             }
-            Input::Pushed { .. } => Ok(()),
+            Input::Pushed { id, outcome } => self.on_pushed(turn, id, outcome),
         }
     }
 

@@ -96,6 +96,7 @@ impl<S: Sql> Engine<S> {
         self.store.transaction(|| {
             self.store.put_namespace(&after.row)?;
             self.store.purge_queue(device.no)?;
+            self.store.delete_push(device.no)?;
             for no in &forgotten {
                 self.store.delete_member(*no)?;
             }

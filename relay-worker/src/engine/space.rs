@@ -1,11 +1,12 @@
 //! The namespace and its devices as read from the database, kept in memory between events. Every change goes to the
 //! database first; when that fails, the memory is dropped and read anew.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use skald_common::ids::Ed25519Public;
 
 use super::conn::AGENT;
+use super::push::Device;
 use super::queue::Queue;
 use super::{ConnId, Engine};
 use crate::store::{Member, Namespace, Sql, SqlError, Standing};
@@ -18,6 +19,8 @@ const MAX_NUMBER: u32 = 1 << 21;
 pub(super) struct Cache {
     space: Known,
     queues: HashMap<u32, Queue>,
+    /// What is remembered of each device's pushes.
+    pub(super) pushes: Option<BTreeMap<u32, Device>>,
 }
 
 #[cfg(test)]
@@ -116,7 +119,7 @@ impl<S: Sql> Engine<S> {
 
     /// Everything has been deleted.
     pub(super) fn forget_everything(&mut self) {
-        self.cache = Cache { space: Known::Nothing, queues: HashMap::new() };
+        self.cache = Cache { space: Known::Nothing, queues: HashMap::new(), pushes: Some(BTreeMap::new()) };
     }
 
     /// Changes the namespace's row; writes nothing if that changes nothing.
@@ -147,9 +150,12 @@ impl<S: Sql> Engine<S> {
         self.cache.queues.clear();
     }
 
-    /// A member's queue is gone.
+    /// A member's queue is gone, and what was to be pushed of it.
     pub(super) fn forget_queue(&mut self, member: u32) {
         self.cache.queues.remove(&member);
+        if let Some(pushes) = &mut self.cache.pushes {
+            pushes.remove(&member);
+        }
     }
 
     /// Deletes the messages of a member's queue up to `last`, included.

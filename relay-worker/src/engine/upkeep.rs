@@ -12,8 +12,9 @@ use crate::store::{Sql, SqlError, Standing};
 
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
-/// After storage has failed under the alarm, milliseconds.
+/// After storage has failed, milliseconds; and where it cannot even tell what the alarm was set to.
 const RETRY_AFTER: u64 = HOUR / 6;
+const RETRY_SOON: u64 = 60_000;
 /// How soon to look again at a socket that does not drain, at first and later, milliseconds.
 const POLL_SOON: u64 = 50;
 const POLL_LATER: u64 = 1000;
@@ -21,6 +22,9 @@ const POLL_LATER: u64 = 1000;
 impl<S: Sql> Engine<S> {
     /// What every turn begins with: overdue work.
     pub(super) fn begin(&mut self, turn: Turn<'_>, alarm: bool) -> Result<(), SqlError> {
+        if alarm {
+            (self.alarm, self.retry_at) = (None, None);
+        }
         if !self.checked {
             for id in self.strangers()? {
                 self.end(turn, id, Some(CloseCode::Revoked));
@@ -61,23 +65,28 @@ impl<S: Sql> Engine<S> {
                 self.forget_everything();
                 Ok(())
             }
-            Some(_) => self.sweep(turn),
+            Some(space) => {
+                // It may have come for a push alone.
+                if space.row.alarm_at.is_none_or(|at| at <= now) {
+                    self.sweep(turn)?;
+                }
+                self.restore_alarm(turn)
+            }
             None => Ok(()),
         }
     }
 
-    /// An agent has come in. A panic may have come between a deadline's row and the alarm, or before either.
+    /// The alarm has come, or an agent: whatever is due to ring, and the alarm anew. A panic may have come between a
+    /// deadline's row and the alarm, or before either.
     pub(super) fn restore_alarm(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
-        let is_set = |engine: &Self| engine.outputs.iter().any(|output| matches!(output, Output::WakeAt { .. }));
         if let Some(first) = self.first_deadline(turn)? {
             self.ensure_alarm(turn, first)?;
         }
-        if let Some(at) = self.known_space().and_then(|space| space.row.alarm_at)
-            && !is_set(self)
-        {
-            self.wake_at(at);
+        self.ring_all(turn)?;
+        match self.known_space().and_then(|space| space.row.alarm_at) {
+            Some(at) => self.wake_at(turn, at),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// When something is to be swept out next, if there is anything.
@@ -89,9 +98,14 @@ impl<S: Sql> Engine<S> {
         Ok(pending.into_iter().chain(sweep).min())
     }
 
-    /// Storage failed under the alarm, which does not come again by itself.
+    /// Storage failed: a deadline may be missing, and the alarm, if it was here, does not come again by itself.
     pub(super) fn retry_alarm(&mut self, turn: Turn<'_>) {
-        self.wake_at(turn.now.saturating_add(RETRY_AFTER));
+        let retry_at = turn.now.saturating_add(RETRY_AFTER);
+        self.retry_at = Some(retry_at);
+        if self.wake_at(turn, retry_at).is_err() {
+            let soon = turn.now.saturating_add(RETRY_SOON);
+            self.set_alarm(self.alarm.map_or(soon, |set| set.min(soon)));
+        }
     }
 
     /// The work that the alarm is for.
@@ -117,10 +131,10 @@ impl<S: Sql> Engine<S> {
             let next = first.map_or(over, |first| first.min(over));
             row.alarm_at = Some(next.max(now.saturating_add(1000)));
         })?;
-        if let Some(at) = self.known_space().and_then(|space| space.row.alarm_at) {
-            self.wake_at(at);
+        match self.known_space().and_then(|space| space.row.alarm_at) {
+            Some(at) => self.wake_at(turn, at),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn forget_late_devices(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
@@ -155,13 +169,43 @@ impl<S: Sql> Engine<S> {
         {
             let at = at.max(turn.now);
             self.change_row(|row| row.alarm_at = Some(at))?;
-            self.wake_at(at);
+            self.wake_at(turn, at)?;
         }
         Ok(())
     }
 
-    pub(super) fn wake_at(&mut self, at_ms: u64) {
-        self.outputs.push_back(Output::WakeAt { at_ms });
+    /// The same for a push, whose own row knows when.
+    pub(super) fn remind(&mut self, turn: Turn<'_>, at: u64) -> Result<(), SqlError> {
+        let Some(space) = self.space()? else { return Ok(()) };
+        let kept = space.row.alarm_at;
+        if kept.into_iter().chain(self.alarm).any(|set| set <= at) { Ok(()) } else { self.wake_at(turn, at) }
+    }
+
+    /// A deadline of a push has gone: the alarm that was for it would wake the namespace for nothing.
+    pub(super) fn put_off(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        let Some(kept) = self.space()?.and_then(|space| space.row.alarm_at) else { return Ok(()) };
+        let next = self.next_push(turn)?.map_or(kept, |next| next.min(kept));
+        if self.alarm.is_none_or(|set| set < next) { self.wake_at(turn, next) } else { Ok(()) }
+    }
+
+    /// Sets the alarm to `at`, or before that to the first push that is due.
+    pub(super) fn wake_at(&mut self, turn: Turn<'_>, at: u64) -> Result<(), SqlError> {
+        let first = self.next_push(turn)?.into_iter().chain(self.retry_at).fold(at, u64::min);
+        self.set_alarm(first);
+        Ok(())
+    }
+
+    /// One alarm for a turn is enough.
+    fn set_alarm(&mut self, at: u64) {
+        self.alarm = Some(at);
+        let asked = self.outputs.iter_mut().find_map(|output| match output {
+            Output::WakeAt { at_ms } => Some(at_ms),
+            _ => None,
+        });
+        match asked {
+            Some(at_ms) => *at_ms = at,
+            None => self.outputs.push_back(Output::WakeAt { at_ms: at }),
+        }
     }
 
     /// A member is active: noted once a day.
@@ -185,7 +229,7 @@ impl<S: Sql> Engine<S> {
             // A connection that outlived its namespace: without tables there is no queue to look at.
             return Ok(());
         }
-        self.wait_for_recipient(turn, member)?;
+        self.wait_for_recipient(turn, member, true)?;
         if self.online.is_empty() {
             self.change_row(|row| row.last_active = turn.now)?;
             self.ensure_alarm(turn, turn.now.saturating_add(self.limits.namespace_life))?;

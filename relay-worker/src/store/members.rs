@@ -77,9 +77,10 @@ impl<S: Sql> Store<S> {
         self.sql.exec(statement, &params).map(drop)
     }
 
-    /// Forgets a device: its row, its token, its queue.
+    /// Forgets a device: its row, its token, its queue, its pushes.
     pub fn delete_member(&self, no: u32) -> Result<(), SqlError> {
         self.purge_queue(no)?;
+        self.delete_push(no)?;
         self.sql.exec("DELETE FROM member WHERE no = ?", &[Param::Int(no.into())]).map(drop)
     }
 }

@@ -5,6 +5,7 @@ mod members;
 mod namespace;
 #[cfg(all(not(target_arch = "wasm32"), any(test, feature = "testing")))]
 pub mod native;
+mod push;
 mod queue;
 
 use std::fmt;
@@ -95,8 +96,12 @@ impl<S: Sql> Store<S> {
 
     /// Whether anything was ever written.
     pub fn exists(&self) -> Result<bool, SqlError> {
-        let query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'namespace'";
-        let rows = self.sql.exec(query, &[])?;
+        self.has_table("namespace")
+    }
+
+    fn has_table(&self, name: &str) -> Result<bool, SqlError> {
+        let query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?";
+        let rows = self.sql.exec(query, &[Param::Text(name)])?;
         Ok(rows.into_iter().next().map_or(Ok(0), |row| Columns::of(row).int())? > 0)
     }
 

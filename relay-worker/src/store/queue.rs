@@ -29,6 +29,11 @@ impl Tag {
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (1..=MAX_COLLAPSE).contains(&bytes.len()).then_some(Self(bytes))
     }
+
+    /// As it came.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Tag {

@@ -211,6 +211,7 @@ impl Object {
             Output::Timer { at_ms } => self.set_timer(at_ms),
             Output::DeleteAll => js::delete_all(&self.state.storage()),
             Output::Push(_) => {}
+            Output::PushGivenUp { platform } => worker::console_log!("push to platform {platform} given up"),
             Output::Fault { error } => worker::console_error!("{error}"),
         }
     }

@@ -37,7 +37,7 @@ fn a_direct_agent_is_challenged_and_owns_the_namespace_of_its_key() {
     assert_eq!(world.timer, Some(START + 30 * SECOND));
     world.send(conn, agent_auth(&me, &CHALLENGE));
     match world.one(conn) {
-        Frame::AuthOk(ok) => assert_eq!((ok.namespace_id, ok.features), (me.namespace_id().to_vec(), 7)),
+        Frame::AuthOk(ok) => assert_eq!((ok.namespace_id, ok.features), (me.namespace_id().to_vec(), 15)),
         other => panic!("{other:?}"),
     }
     assert!(tables(&world) > 0);

@@ -10,6 +10,7 @@ mod noise;
 mod pairing;
 mod pipes;
 mod presence;
+mod push;
 mod simulation;
 mod upkeep;
 
@@ -67,6 +68,7 @@ struct World {
     faults: Vec<SqlError>,
     /// What the push services were asked for.
     pushes: VecDeque<crate::push::Job>,
+    given_up: u32,
     deleted: u32,
     frames_in: u64,
     /// How often timer and alarm fired.
@@ -110,6 +112,7 @@ impl World {
             timer: None,
             faults: Vec::new(),
             pushes: VecDeque::new(),
+            given_up: 0,
             deleted: 0,
             frames_in: 0,
             wakes: 0,
@@ -163,6 +166,7 @@ impl World {
             }
             Output::Fault { error } => self.faults.push(error),
             Output::Push(job) => self.pushes.push_back(*job),
+            Output::PushGivenUp { .. } => self.given_up += 1,
         }
     }
 

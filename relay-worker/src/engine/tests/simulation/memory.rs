@@ -19,6 +19,8 @@ pub(super) struct Memory {
     index: u64,
     /// Queues whose index is in memory.
     queues: u64,
+    /// What one device's pushes are remembered by.
+    pushes: u64,
     members: u64,
     /// Outputs, and notes for the turn, that outlive the turn.
     left_over: u64,
@@ -26,6 +28,9 @@ pub(super) struct Memory {
 
 /// Unproved messages that a connection without RECEIPTS may have; with RECEIPTS the window is smaller.
 const UNPROVED: u64 = 200;
+
+/// Tags without a message that are remembered for their spacing, and pushes under way.
+const PUSHED: u64 = 64 + 6;
 
 pub(super) fn measure<S: Sql>(engine: &Engine<S>) -> Memory {
     let mut memory = Memory {
@@ -42,19 +47,22 @@ pub(super) fn measure<S: Sql>(engine: &Engine<S>) -> Memory {
         }
     }
     (memory.queues, memory.index) = engine.cache.sizes();
+    memory.pushes = engine.cache.pushes.iter().flatten().map(|(_, device)| device.len() as u64).max().unwrap_or(0);
     memory
 }
 
 /// What is allowed with so many sockets.
 pub(super) fn bound(limits: &Limits, sockets: u64) -> Memory {
     let devices = limits.devices + limits.pending;
+    // Rows that were written to the connection do not count toward the queue's limit.
+    let index = limits.queue_messages + UNPROVED.max(limits.window_messages) + 1;
     Memory {
         connections: sockets,
         held: limits.held_messages,
         held_bytes: limits.held_bytes.max(limits.max_live_frame),
         flight: UNPROVED.max(limits.window_messages),
-        // Rows that were written to the connection do not count toward the queue's limit.
-        index: limits.queue_messages + UNPROVED.max(limits.window_messages) + 1,
+        index,
+        pushes: index + PUSHED,
         queues: devices + 1,
         members: devices,
         left_over: 0,
@@ -70,6 +78,7 @@ impl Memory {
             (self.flight, bound.flight),
             (self.index, bound.index),
             (self.queues, bound.queues),
+            (self.pushes, bound.pushes),
             (self.members, bound.members),
             (self.left_over, bound.left_over),
         ];

@@ -275,7 +275,7 @@ impl Platform {
                 events.push(Event::DeletedAll);
             }
             Output::Fault { error } => events.push(Event::Fault(error.to_string())),
-            Output::Push(_) => {}
+            Output::Push(_) | Output::PushGivenUp { .. } => {}
         }
         Ok(())
     }
