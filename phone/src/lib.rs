@@ -2,6 +2,7 @@
 //!
 //! * [`model`]: what a phone knows and how messages change it, without I/O; compiles to wasm.
 //! * `store`: the folder of one pairing: seed, state, locks (feature `native`).
+//! * `registration`, `webpush`: how the relay wakes a phone, and what opens a Web Push (feature `native`).
 //! * `client`: a paired phone on its relay connection, over tokio (feature `native`).
 //! * `cli`: the commands of `skald-phone` (feature `cli`).
 //!
@@ -36,4 +37,8 @@ pub mod cli;
 pub mod client;
 pub mod model;
 #[cfg(feature = "native")]
+pub mod registration;
+#[cfg(feature = "native")]
 pub mod store;
+#[cfg(feature = "native")]
+pub mod webpush;

@@ -4,6 +4,7 @@
 //! <root>/<profile>/     0700
 //!   seed                0600  32 bytes, created once, never replaced
 //!   state.json          0600  the account, replaced as a whole
+//!   push.json           0600  how the relay wakes this phone, with the secrets of it; replaced as a whole
 //!   lock                      held for the moment of a change
 //!   connection.lock           held by a command for as long as it needs the relay connection
 //!   watch.lock                held by the one `watch` or `proxy`
@@ -21,10 +22,13 @@ use skald_common::payload::describe;
 use zeroize::Zeroizing;
 
 use crate::model::account::Account;
+use crate::registration::Registration;
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 const MAX_PROFILE: usize = 32;
+/// Largest `push.json`, bytes.
+const MAX_PUSH: u64 = 16 * 1024;
 
 /// Why the folder of a pairing cannot be used. Never quotes content.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +62,14 @@ pub enum StoreError {
         /// Its size.
         length: usize,
     },
+    /// What was saved of the push token is damaged.
+    #[error("{} is damaged ({why}); delete it, or give --push-url or --push-token again", .path.display())]
+    Push {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// There is no pairing in this folder.
     #[error("this phone is not paired (profile \"{profile}\"); run `skald-phone pair` with the pairing code")]
     NotPaired {
@@ -89,11 +101,7 @@ pub struct Held(#[expect(dead_code, reason = "closing the file gives the lock ba
 impl Store {
     /// The folder of `profile` under `root`; both are made if need be.
     pub fn open(root: &Path, profile: &str) -> Result<Self, StoreError> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if profile.is_empty() || profile.len() > MAX_PROFILE || !profile.chars().all(fits) {
-            return Err(StoreError::Profile);
-        }
-        let store = Self { folder: root.join(profile), profile: profile.to_owned() };
+        let store = Self::at(root, profile)?;
         let folder = &store.folder;
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -106,6 +114,15 @@ impl Store {
                 .map_err(io("make private the folder", folder))?;
         }
         Ok(store)
+    }
+
+    /// The same, to read from it: nothing is made or changed.
+    pub fn at(root: &Path, profile: &str) -> Result<Self, StoreError> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if profile.is_empty() || profile.len() > MAX_PROFILE || !profile.chars().all(fits) {
+            return Err(StoreError::Profile);
+        }
+        Ok(Self { folder: root.join(profile), profile: profile.to_owned() })
     }
 
     /// Its profile.
@@ -161,6 +178,41 @@ impl Store {
         self.read()
     }
 
+    /// The same, whatever other processes do at this moment: no lock is waited for or taken. What is saved is replaced in one
+    /// step, so it is whole, and may be older by that step.
+    pub fn peek(&self) -> Result<Option<Account>, StoreError> {
+        self.read()
+    }
+
+    /// How the relay wakes this phone, if that was said. Takes no lock, either.
+    pub fn registration(&self) -> Result<Option<Registration>, StoreError> {
+        let path = self.push_path();
+        let mut json = Zeroizing::new(Vec::with_capacity(usize::try_from(MAX_PUSH).unwrap_or_default() + 1));
+        match File::open(&path) {
+            Ok(file) => file.take(MAX_PUSH + 1).read_to_end(&mut json).map_err(io("read", &path))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(io("read", &path)(source)),
+        };
+        Registration::from_json(&json).map(Some).map_err(|error| StoreError::Push { path, why: error.to_string() })
+    }
+
+    /// Saves how the relay is to wake this phone, durably before this returns: what `make` makes of what is saved now, if it
+    /// makes something. A damaged file counts as none.
+    pub fn register<E: From<StoreError>>(
+        &self,
+        make: impl FnOnce(Option<Registration>) -> Result<Option<Registration>, E>,
+    ) -> Result<(), E> {
+        let _lock = self.lock()?;
+        let saved = match self.registration() {
+            Err(StoreError::Push { .. }) => None,
+            saved => saved?,
+        };
+        if let Some(registration) = make(saved)? {
+            self.replace(&self.push_path(), &self.folder.join("push.json.new"), &registration.to_json())?;
+        }
+        Ok(())
+    }
+
     /// Saves a new pairing.
     pub fn create(&self, account: &Account) -> Result<(), StoreError> {
         let _lock = self.lock()?;
@@ -180,10 +232,10 @@ impl Store {
         Ok((account, result))
     }
 
-    /// Forgets the pairing: state and seed are deleted.
+    /// Forgets the pairing: state, seed and push token are deleted.
     pub fn forget(&self) -> Result<(), StoreError> {
         let _lock = self.lock()?;
-        for path in [self.state_path(), self.seed_path()] {
+        for path in [self.state_path(), self.push_path(), self.seed_path()] {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("delete", &path)(error)),
                 _ => {}
@@ -220,21 +272,24 @@ impl Store {
         }
     }
 
-    /// Replaces the state in one step, so that a crash leaves the old or the new.
     fn write(&self, account: &Account) -> Result<(), StoreError> {
         let path = self.state_path();
-        let fresh = self.folder.join("state.json.new");
         let bytes = serde_json::to_vec(account)
             .map_err(|error| StoreError::Damaged { path: path.clone(), why: describe(&error) })?;
+        self.replace(&path, &self.folder.join("state.json.new"), &bytes)
+    }
+
+    /// Replaces a file in one step, so that a crash leaves the old or the new.
+    fn replace(&self, path: &Path, fresh: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(PRIVATE_FILE)
-            .open(&fresh)
-            .map_err(io("write", &fresh))?;
-        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(io("write", &fresh))?;
-        std::fs::rename(&fresh, &path).map_err(io("replace", &path))?;
+            .open(fresh)
+            .map_err(io("write", fresh))?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io("write", fresh))?;
+        std::fs::rename(fresh, path).map_err(io("replace", path))?;
         self.sync_folder()
     }
 
@@ -251,6 +306,10 @@ impl Store {
 
     fn state_path(&self) -> PathBuf {
         self.folder.join("state.json")
+    }
+
+    fn push_path(&self) -> PathBuf {
+        self.folder.join("push.json")
     }
 
     fn seed_path(&self) -> PathBuf {
@@ -284,6 +343,10 @@ mod tests {
         Account::new(agent, "ws://relay.example".into(), "Phone".into(), 1)
     }
 
+    fn register(store: &Store, token: &str) {
+        store.register(|_| Ok::<_, StoreError>(Some(Registration::parse(token).unwrap()))).unwrap();
+    }
+
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
     }
@@ -293,6 +356,7 @@ mod tests {
         let (folder, store) = store();
         store.seed_or_new(|| Zeroizing::new([7; 32])).unwrap();
         store.create(&account()).unwrap();
+        register(&store, "ios:00");
         assert_eq!(mode(&folder.path().join("phone")), 0o700);
         assert_eq!(mode(store.folder()), 0o700);
         for file in std::fs::read_dir(store.folder()).unwrap() {
@@ -344,6 +408,38 @@ mod tests {
     }
 
     #[test]
+    fn a_push_token_is_kept_until_another_is_given_and_a_damaged_one_is_told_without_being_quoted() {
+        let (_folder, store) = store();
+        assert!(store.registration().unwrap().is_none());
+        for token in ["ios:00ff", "android:token"] {
+            register(&store, token);
+            let saved = store.registration().unwrap().unwrap();
+            assert_eq!(Some(saved.device_token().as_str()), token.split(':').nth(1));
+        }
+        for damaged in [&b"{\"hunter2\""[..], &vec![b' '; 20_000]] {
+            std::fs::write(store.push_path(), damaged).unwrap();
+            let error = store.registration().unwrap_err().to_string();
+            assert!(error.contains("push.json is damaged") && error.contains("--push-url"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        register(&store, "ios:00");
+        assert!(store.registration().unwrap().is_some());
+    }
+
+    #[test]
+    fn peeking_makes_nothing_and_waits_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let nowhere = Store::at(folder.path(), "default").unwrap();
+        assert!(nowhere.peek().unwrap().is_none() && nowhere.registration().unwrap().is_none());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let store = Store::open(folder.path(), "default").unwrap();
+        store.create(&account()).unwrap();
+        // Somebody saves, and takes their time.
+        let _lock = store.lock().unwrap();
+        assert_eq!(nowhere.peek().unwrap(), Some(account()));
+    }
+
+    #[test]
     fn a_turn_has_one_holder_until_it_is_dropped() {
         let (_folder, store) = store();
         let held = store.try_turn(Turn::Connection).unwrap();
@@ -359,9 +455,10 @@ mod tests {
         let (_folder, store) = store();
         store.seed_or_new(|| Zeroizing::new([7; 32])).unwrap();
         store.create(&account()).unwrap();
+        register(&store, "android:token");
         store.forget().unwrap();
-        assert!(store.load().unwrap().is_none());
-        assert!(!store.seed_path().exists());
+        assert!(store.load().unwrap().is_none() && store.registration().unwrap().is_none());
+        assert!(!store.seed_path().exists() && !store.push_path().exists());
         store.forget().unwrap();
     }
 
@@ -370,6 +467,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for name in ["", ".", "..", "a/b", "a b", "ü", &"a".repeat(33)] {
             assert!(matches!(Store::open(folder.path(), name), Err(StoreError::Profile)), "{name:?}");
+            assert!(matches!(Store::at(folder.path(), name), Err(StoreError::Profile)), "{name:?}");
         }
     }
 }

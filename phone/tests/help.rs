@@ -25,5 +25,5 @@ fn check(program: &str, file: &str, pages: &[&[&str]]) {
 
 #[test]
 fn the_help_of_skald_phone_is_the_reviewed_one() {
-    check(env!("CARGO_BIN_EXE_skald-phone"), "skald-phone.txt", &[&[], &["watch"], &["proxy"]]);
+    check(env!("CARGO_BIN_EXE_skald-phone"), "skald-phone.txt", &[&[], &["watch"], &["proxy"], &["notify-open"]]);
 }

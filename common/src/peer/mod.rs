@@ -57,8 +57,7 @@ use crate::wire::{ErrorCode, Features, Platform, Push};
 /// Milliseconds of a monotonic clock with an arbitrary start.
 pub type Millis = u64;
 
-/// Who this peer is towards the relay.
-#[derive(Debug)]
+/// Who this peer is towards the relay. Its `Debug` shows no push token.
 pub enum Role {
     /// The owner of the identity's namespace.
     Agent,
@@ -82,6 +81,26 @@ pub enum Role {
         /// Where the token leads.
         platform: Platform,
     },
+}
+
+impl fmt::Debug for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent => f.write_str("Agent"),
+            Self::Client { namespace, device_token, platform } => f
+                .debug_struct("Client")
+                .field("namespace", namespace)
+                .field("device_token", &format_args!("{} bytes", device_token.len()))
+                .field("platform", platform)
+                .finish(),
+            Self::Pairing { namespace, device_token, platform, .. } => f
+                .debug_struct("Pairing")
+                .field("namespace", namespace)
+                .field("device_token", &format_args!("{} bytes", device_token.len()))
+                .field("platform", platform)
+                .finish_non_exhaustive(),
+        }
+    }
 }
 
 /// What a [`Peer`] needs to know at birth.

@@ -10,7 +10,7 @@ use crate::model::answer::MAX_BYPASS_SECS;
 const EXIT_CODES: &str = "\
 Exit status:
   0  done (an answer counts, or is on its way to an agent that is offline)
-  1  refused, or too late: nothing was approved or answered by this command
+  1  refused, or too late: nothing was approved, answered or shown by this command
   2  trouble: wrong input, no connection, a damaged state folder
   3  not known in time
 
@@ -24,6 +24,8 @@ Examples:
   pass show ssh/deploy | skald-phone reply elic_5d
   skald-phone --profile work watch --json
   skald-phone proxy --listen 127.0.0.1:8080
+  skald-phone pair @code.json --push-url https://push.example/abc
+  skald-phone notify-open < push-body
 
 An ID may be shortened to any beginning that fits one pending item only.
 
@@ -54,6 +56,12 @@ pub(super) struct Global {
     /// Give up after so many seconds [default: 20; `pair` waits for its authorization, and `watch` and `proxy` run, without end]
     #[arg(long, global = true, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(super) timeout: Option<u64>,
+    /// Have the relay wake this phone by Web Push at this https address of a push service; kept for the profile
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "push_token")]
+    pub(super) push_url: Option<String>,
+    /// Hand the relay a push token that something else receives pushes for (ios, android or web); kept for the profile
+    #[arg(long, global = true, value_name = "PLATFORM:TOKEN")]
+    pub(super) push_token: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -90,6 +98,12 @@ pub(super) enum Command {
     /// The value is read from the terminal, without echo if it is a secret, or from standard input. It is sealed, sent and
     /// forgotten.
     Reply(ReplyArgs),
+    /// Show what a push says, read from standard input
+    ///
+    /// The body as it arrived: APNs' JSON, the data map of an FCM message as JSON, or a Web Push, encrypted or not. Nothing is
+    /// connected, changed or waited for, so that it can be done while other commands of this profile run, as the notification
+    /// part of an app does. A push that only wakes says to open the app. Exit status 1: nothing in it is for this phone to show.
+    NotifyOpen,
     /// Leave the agent's devices and forget this pairing
     Logout(LogoutArgs),
     /// Show this phone's pairing and connection

@@ -6,6 +6,7 @@ mod answering;
 mod args;
 mod full;
 mod line;
+mod notifying;
 mod output;
 mod pairing;
 mod proxying;
@@ -27,8 +28,11 @@ use self::terminal::InputError;
 use crate::client::{Manner, Phone, PhoneError, Until};
 use crate::model::answer::AnswerError;
 use crate::model::inbox::FindError;
+use crate::model::push::PushError;
 use crate::model::text;
+use crate::registration::RegistrationError;
 use crate::store::{Store, StoreError};
+use crate::webpush::WebPushError;
 
 /// Time for a command that does not wait for a person, seconds.
 const DEFAULT_TIMEOUT_SECS: u64 = 20;
@@ -51,6 +55,12 @@ enum CliError {
     Find(#[from] FindError),
     #[error(transparent)]
     Input(#[from] InputError),
+    #[error(transparent)]
+    Push(#[from] PushError),
+    #[error(transparent)]
+    WebPush(#[from] WebPushError),
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
     /// With its remedy.
     #[error("{0}")]
     Usage(String),
@@ -77,9 +87,17 @@ impl CliError {
                 | PhoneError::NotAuthorized
                 | PhoneError::PairingRefused(_)
                 | PhoneError::Answer(AnswerError::Gone),
-            ) => Exit::Refused,
+            )
+            | Self::WebPush(WebPushError::Unreadable) => Exit::Refused,
+            Self::Push(error) if !error.is_malformed() => Exit::Refused,
             Self::TimedOut(_) | Self::Phone(PhoneError::TimedOut | PhoneError::Busy) => Exit::TimedOut,
-            Self::Phone(_) | Self::Find(_) | Self::Input(_) | Self::Usage(_) => Exit::Trouble,
+            Self::Phone(_)
+            | Self::Find(_)
+            | Self::Input(_)
+            | Self::Push(_)
+            | Self::WebPush(_)
+            | Self::Registration(_)
+            | Self::Usage(_) => Exit::Trouble,
         }
     }
 }
@@ -122,8 +140,16 @@ fn run(cli: Cli, output: Output) -> Result<Exit, CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::Usage(format!("cannot start: {error}")))?;
-    let store = Store::open(&folder(&cli.global)?, &cli.global.profile)?;
-    let context = Context { store, output, timeout: cli.global.timeout };
+    let (folder, profile) = (folder(&cli.global)?, &cli.global.profile);
+    let store = match cli.command {
+        Command::NotifyOpen => Store::at(&folder, profile)?,
+        _ => Store::open(&folder, profile)?,
+    };
+    // `pair` first looks whether there is something to pair with.
+    if !matches!(cli.command, Command::Pair(_) | Command::Logout(_) | Command::NotifyOpen) {
+        notifying::register(&store, &cli.global)?;
+    }
+    let context = Context { store, output, global: cli.global };
     let exit = runtime.block_on(dispatch(cli.command, &context));
     // A thread may still wait for input that no longer matters.
     runtime.shutdown_background();
@@ -143,6 +169,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<Exit, CliError>
         Command::Reject(args) => answering::reject(context, args).await,
         Command::Answer(args) => answering::answer(context, args).await,
         Command::Reply(args) => answering::reply(context, &args).await,
+        Command::NotifyOpen => notifying::open(&context.store, context.output),
     }
 }
 
@@ -150,13 +177,13 @@ async fn dispatch(command: Command, context: &Context) -> Result<Exit, CliError>
 struct Context {
     store: Store,
     output: Output,
-    timeout: Option<u64>,
+    global: Global,
 }
 
 impl Context {
     /// When to give up, from now.
     fn until(&self) -> Until {
-        Until::secs(self.timeout.unwrap_or(DEFAULT_TIMEOUT_SECS))
+        Until::secs(self.global.timeout.unwrap_or(DEFAULT_TIMEOUT_SECS))
     }
 
     /// A connected phone.

@@ -36,6 +36,7 @@ pub(super) async fn pair(context: &Context, args: PairArgs) -> Result<Exit, CliE
     let code = read_code(&args.code)?;
     let qr = PairingQr::parse(code.trim()).map_err(PhoneError::from)?;
     let name = device_name(args.name)?;
+    super::notifying::register_anyway(&context.store, &context.global)?;
     let pairing = Pairing { name, again: args.again };
     let mut phone = Phone::pair(context.store.clone(), &qr, pairing, context.until()).await?;
     let fingerprint = phone.fingerprint();
@@ -49,7 +50,7 @@ pub(super) async fn pair(context: &Context, args: PairArgs) -> Result<Exit, CliE
         return Ok(Exit::Done);
     }
     output.progress("Waiting until the agent's owner has compared it and authorized this phone …");
-    let until = context.timeout.map_or(Until::NEVER, Until::secs);
+    let until = context.global.timeout.map_or(Until::NEVER, Until::secs);
     match phone.connect(until).await {
         Err(PhoneError::NotAuthorized) => {
             return Err(CliError::TimedOut(

@@ -48,7 +48,7 @@ pub(super) async fn proxy(context: &Context, args: &ProxyArgs) -> Result<Exit, C
             args.listen.ip()
         )));
     }
-    let until = context.timeout.map_or(Until::NEVER, Until::secs);
+    let until = context.global.timeout.map_or(Until::NEVER, Until::secs);
     let mut phone = Phone::open(context.store.clone(), Manner::Watch, until).await?;
     let mut interrupt = Interrupt::new()?;
     let cannot = |error| CliError::Usage(format!("cannot listen on {}: {error}; choose another --listen", args.listen));

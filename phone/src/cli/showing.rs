@@ -134,6 +134,8 @@ struct JsonStatus<'a> {
     connected: Option<bool>,
     agent_online: Option<bool>,
     error: Option<String>,
+    /// The platform of the push token, and of a Web Push address its host.
+    push: Option<&'a str>,
 }
 
 pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<Exit, CliError> {
@@ -156,8 +158,9 @@ pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<Exit,
             }
         }
     }
+    let push = context.store.registration()?.map(|registration| text::line(&registration.words()));
     let own = fingerprint(&keys.ed25519_pub(), &keys.x25519_pub());
-    tell_status(context, &state, &own, &keys.ed25519_pub().to_hex());
+    tell_status(context, &state, push.as_deref(), &own, &keys.ed25519_pub().to_hex());
     Ok(exit)
 }
 
@@ -175,7 +178,7 @@ struct State {
     error: Option<String>,
 }
 
-fn tell_status(context: &Context, state: &State, own: &str, public_key: &str) {
+fn tell_status(context: &Context, state: &State, push: Option<&str>, own: &str, public_key: &str) {
     let account = &state.account;
     let agent = &account.agent;
     context.output.object(&JsonStatus {
@@ -193,6 +196,7 @@ fn tell_status(context: &Context, state: &State, own: &str, public_key: &str) {
         connected: state.connected,
         agent_online: state.agent_online,
         error: state.error.clone(),
+        push,
     });
     let standing = match account.standing {
         Standing::Pending => "paired, not authorized yet",
@@ -211,12 +215,13 @@ fn tell_status(context: &Context, state: &State, own: &str, public_key: &str) {
     };
     context.output.text(&format!(
         "profile      {}\nname         {}\nstanding     {standing}\nfingerprint  {own}\nrelay        {}\nconnection   {relay}\n\
-         agent        {online}, fingerprint {}\npending      {}\nfolder       {}",
+         agent        {online}, fingerprint {}\npending      {}\npush         {}\nfolder       {}",
         context.store.profile(),
         text::line(&account.device_name),
         text::line(&account.relay_url),
         fingerprint(&agent.ed25519, &agent.x25519),
         account.inbox.badge(),
+        push.unwrap_or("none: nothing wakes this phone while it is not connected"),
         text::line(&context.store.folder().display().to_string()),
     ));
 }

@@ -23,7 +23,7 @@ enum JsonEvent<'a> {
 }
 
 pub(super) async fn watch(context: &Context, args: &WatchArgs) -> Result<Exit, CliError> {
-    let until = context.timeout.map_or(Until::NEVER, Until::secs);
+    let until = context.global.timeout.map_or(Until::NEVER, Until::secs);
     let mut phone = Phone::open(context.store.clone(), Manner::Watch, until).await?;
     let view = View { context, in_full: args.full };
     view.begin(&phone);

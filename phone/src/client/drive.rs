@@ -11,7 +11,7 @@ use skald_link::feed;
 
 use super::error::is_revocation;
 use super::settle::AtRelay;
-use super::{Asked, Line, Manner, Phone, PhoneError, PhoneEvent, Purpose, Refreshed, Until, new_peer, saved};
+use super::{Asked, Line, Manner, Phone, PhoneError, PhoneEvent, Purpose, Refreshed, Until, Waking, new_peer, saved};
 use crate::model::account::{Account, Effect, Standing};
 use crate::store::{Held, Store, Turn};
 
@@ -85,7 +85,8 @@ impl Phone {
         Ok(any)
     }
 
-    /// A watch dials only while no command has the turn, and with counters that no command has used.
+    /// A watch dials only while no command has the turn, with counters that no command has used, and with the push token
+    /// that was registered last.
     fn may_dial(&mut self) -> Result<bool, PhoneError> {
         if self.manner == Manner::Command {
             return Ok(true);
@@ -100,10 +101,11 @@ impl Phone {
         let account = saved(&self.store)?;
         let used = account.counters != self.account.counters || account.counters.reserved != self.claimed;
         self.take_over(account)?;
-        if used {
+        let outdated = used || Waking::of(&self.store)? != self.waking;
+        if outdated {
             self.begin_anew()?;
         }
-        Ok(!used)
+        Ok(!outdated)
     }
 
     /// Claims counters on disk. False if another process has claimed some since: those of this peer are no longer good.
@@ -141,7 +143,8 @@ impl Phone {
         self.take_over(saved(&self.store)?)?;
         self.link.close();
         self.lost_connection();
-        self.peer = new_peer(&self.account, &self.seed)?;
+        self.waking = Waking::of(&self.store)?;
+        self.peer = new_peer(&self.account, &self.seed, &self.waking)?;
         self.claimed = self.account.counters.reserved;
         self.line = Line::Up;
         let now = self.clock.now();

@@ -32,7 +32,7 @@ use skald_link::{Clock, Link};
 use zeroize::Zeroizing;
 
 pub use error::PhoneError;
-pub use pair::Pairing;
+pub use pair::{Pairing, new_web_push_keys};
 pub use pipes::{NotOpened, OpenedPipe, PipeFailure, PipeId};
 pub use settle::Settled;
 pub use until::Until;
@@ -147,6 +147,8 @@ pub struct Phone {
     /// As saved last, by this process or another.
     account: Account,
     seed: Seed,
+    /// What the relay is handed to wake this phone.
+    waking: Waking,
     manner: Manner,
     held: Option<Held>,
     peer: Peer,
@@ -229,11 +231,13 @@ impl Phone {
 
     fn with(store: Store, account: Account, seed: Seed, manner: Manner, held: Held) -> Result<Self, PhoneError> {
         let claimed = account.counters.reserved;
-        let peer = new_peer(&account, &seed)?;
+        let waking = Waking::of(&store)?;
+        let peer = new_peer(&account, &seed, &waking)?;
         Ok(Self {
             store,
             account,
             seed,
+            waking,
             manner,
             held: Some(held),
             peer,
@@ -469,18 +473,40 @@ impl Phone {
     }
 }
 
+/// What the relay is handed to wake this phone.
+#[derive(PartialEq, Eq)]
+struct Waking {
+    platform: Platform,
+    token: Zeroizing<String>,
+}
+
+impl Waking {
+    /// As it was registered. Without a registration there is no token: what a terminal is told, it is told while it runs.
+    fn of(store: &Store) -> Result<Self, PhoneError> {
+        Ok(match store.registration()? {
+            Some(registration) => Self { platform: registration.platform(), token: registration.device_token() },
+            None => Self { platform: Platform::Android, token: Zeroizing::default() },
+        })
+    }
+}
+
+impl std::fmt::Debug for Waking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waking").field("platform", &self.platform).finish_non_exhaustive()
+    }
+}
+
 fn saved(store: &Store) -> Result<Account, PhoneError> {
     let account = store.load()?;
     Ok(account.ok_or_else(|| crate::store::StoreError::NotPaired { profile: store.profile().to_owned() })?)
 }
 
 /// A peer whose counters begin above everything that may have been used.
-fn new_peer(account: &Account, seed: &Seed) -> Result<Peer, PhoneError> {
+fn new_peer(account: &Account, seed: &Seed, waking: &Waking) -> Result<Peer, PhoneError> {
     let namespace = account.agent.namespace();
     let mut peer = Peer::new(Config {
         identity: Identity::new(seed),
-        // No token: what a terminal is told, it is told while it runs.
-        role: Role::Client { namespace, device_token: String::new(), platform: Platform::Android },
+        role: Role::Client { namespace, device_token: waking.token.to_string(), platform: waking.platform },
         routes: Routes::new(&account.relay_url, &namespace)?,
         offer: Features::ALL,
         jitter_seed: rand::random(),

@@ -3,13 +3,14 @@
 use skald_common::crypto::Identity;
 use skald_common::pairing::PairingQr;
 use skald_common::peer::{Config, Event, Output, Peer, Role, Routes};
-use skald_common::wire::{Features, Platform};
+use skald_common::wire::Features;
 use skald_link::{Clock, Link, feed};
 use zeroize::Zeroizing;
 
 use super::{Manner, Phone, PhoneError, Until, drive};
 use crate::model::account::{Account, AgentKeys};
 use crate::store::{Store, Turn};
+use crate::webpush::WebPushKeys;
 
 /// How to pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +44,8 @@ impl Phone {
             role: Role::Pairing {
                 namespace: qr.namespace_id,
                 token: qr.pairing_token.clone(),
-                device_token: String::new(),
-                platform: Platform::Android,
+                device_token: phone.waking.token.to_string(),
+                platform: phone.waking.platform,
             },
             routes,
             offer: Features::NONE,
@@ -74,6 +75,16 @@ async fn hand_over(mut peer: Peer) -> Result<(), PhoneError> {
         tokio::select! {
             event = link.next() => feed(&mut peer, clock.now(), event),
             () = clock.sleep_until(peer.deadline()) => peer.on_timeout(clock.now()),
+        }
+    }
+}
+
+/// The keys of a new Web Push subscription.
+pub fn new_web_push_keys() -> Result<WebPushKeys, PhoneError> {
+    loop {
+        // About one in 2^32 is no private key.
+        if let Some(keys) = WebPushKeys::new(&*system_random()?, &*system_random()?) {
+            return Ok(keys);
         }
     }
 }

@@ -581,6 +581,53 @@ async fn pairing_hands_over_the_keys_and_saves_when_the_relay_has_them() {
     assert!(matches!(other, Err(PhoneError::OtherAgent(_))));
 }
 
+fn register(world: &World, token: &str) {
+    use crate::registration::Registration;
+    world.store.register(|_| Ok::<_, crate::store::StoreError>(Some(Registration::parse(token).unwrap()))).unwrap();
+}
+
+#[tokio::test]
+async fn the_relay_gets_the_push_token_at_pairing_and_with_every_connection() {
+    let world = World::new().await;
+    register(&world, "ios:00aabb");
+    let relay = async {
+        let (mut socket, auth) = world.accept().await;
+        let Some(wire::Role::Pairing(role)) = auth.role else { panic!("not pairing") };
+        assert_eq!((role.device_token.as_str(), role.platform), ("00aabb", Platform::Ios as i32));
+        socket.ok(NONE).await;
+    };
+    let qr = code(&world);
+    let ((), phone) = tokio::join!(relay, Phone::pair(world.store.clone(), &qr, pairing(false), SOON()));
+    let phone = phone.unwrap();
+    assert!(!format!("{phone:?}").contains("00aabb"), "nor in its debug output: {phone:?}");
+    phone.close().await;
+
+    let mut watch = world.phone(Manner::Watch).await;
+    watch.start();
+    let relay = async {
+        assert_eq!(comes_with(&world).await, ("00aabb".to_owned(), Platform::Ios as i32, ALL.bits()));
+        // Another command was given another token, and did not come this far.
+        register(&world, "android:other");
+        assert_eq!(comes_with(&world).await, ("other".to_owned(), Platform::Android as i32, ALL.bits()));
+    };
+    let client = async {
+        for _ in 0..2 {
+            until(&mut watch, |event| matches!(event, PhoneEvent::Connected { .. })).await;
+            until(&mut watch, |event| matches!(event, PhoneEvent::Disconnected { .. })).await;
+        }
+    };
+    tokio::join!(relay, client);
+}
+
+/// Lets a phone in, and out again: its push token, platform and features.
+async fn comes_with(world: &World) -> (String, i32, u32) {
+    let (mut socket, auth) = world.accept().await;
+    let Some(wire::Role::Client(role)) = auth.role else { panic!("not a client") };
+    socket.ok(ALL).await;
+    socket.close(1001).await;
+    (role.device_token, role.platform, role.features)
+}
+
 #[tokio::test]
 async fn a_used_up_code_pairs_nothing_and_says_what_to_do() {
     let world = World::new().await;

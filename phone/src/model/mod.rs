@@ -8,4 +8,5 @@ pub mod answer;
 pub mod arguments;
 pub mod inbox;
 pub mod item;
+pub mod push;
 pub mod text;
