@@ -450,6 +450,17 @@ impl RawSocket {
         }
     }
 
+    /// Waits until the relay closes the socket; its code, 1006 when there was none.
+    pub async fn closed(&mut self) -> u16 {
+        loop {
+            match within("the socket's end", self.stream.next()).await {
+                Some(Ok(Message::Close(Some(frame)))) => return frame.code.into(),
+                Some(Ok(Message::Close(None)) | Err(_)) | None => return 1006,
+                Some(Ok(_)) => {}
+            }
+        }
+    }
+
     /// Waits for this text message.
     pub async fn text(&mut self, expected: &str) {
         loop {

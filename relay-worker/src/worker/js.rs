@@ -8,6 +8,7 @@ use worker::wasm_bindgen::prelude::wasm_bindgen;
 use worker::wasm_bindgen::{JsCast, JsValue, closure::Closure};
 use worker::{Env, Error, Request, Result, State, WebSocket, durable, web_sys, worker_sys};
 
+use super::wires;
 use crate::engine::{ConnId, Limits};
 
 /// The code of a connection that ended without one.
@@ -106,7 +107,8 @@ pub(super) fn after(delay_ms: u64, work: impl FnMut() + 'static) -> Result<Timer
     let closure = Closure::<dyn FnMut()>::own_aborting(work);
     let scope: web_sys::WorkerGlobalScope = worker::js_sys::global().unchecked_into();
     let delay = i32::try_from(delay_ms).unwrap_or(i32::MAX);
-    let id = scope.set_timeout_with_callback_and_timeout_and_arguments_0(closure.as_ref().unchecked_ref(), delay)?;
+    let function = wires::guarded(None, closure.as_ref());
+    let id = scope.set_timeout_with_callback_and_timeout_and_arguments_0(&function, delay)?;
     Ok(Timer { id, _closure: closure })
 }
 
@@ -215,36 +217,36 @@ pub(super) fn listen(socket: &WebSocket, handler: impl Fn(Event) + 'static) -> R
         let handler = Rc::clone(&handler);
         move |event: web_sys::CloseEvent| handler(Event::Closed { code: event.code(), reason: event.reason() })
     });
-    let on_error =
-        Closure::own_aborting(move |_: web_sys::Event| handler(Event::Closed { code: BROKEN, reason: String::new() }));
-    let listener = Listener { socket: socket.clone(), on_message, on_close, on_error };
-    for (name, function) in listener.functions() {
+    let on_error = Closure::own_aborting(move |_: web_sys::Event| {
+        handler(Event::Closed { code: BROKEN, reason: String::new() });
+    });
+    let functions = [
+        ("message", wires::guarded(Some(socket), on_message.as_ref())),
+        ("close", wires::guarded(Some(socket), on_close.as_ref())),
+        ("error", wires::guarded(Some(socket), on_error.as_ref())),
+    ];
+    for (name, function) in &functions {
         socket.add_event_listener_with_callback(name, function)?;
     }
-    Ok(listener)
+    Ok(Listener { socket: socket.clone(), functions, _closures: (on_message, on_close, on_error) })
 }
 
 /// A pending [`listen`].
 pub(super) struct Listener {
     socket: web_sys::WebSocket,
-    on_message: Closure<dyn FnMut(web_sys::MessageEvent)>,
-    on_close: Closure<dyn FnMut(web_sys::CloseEvent)>,
-    on_error: Closure<dyn FnMut(web_sys::Event)>,
+    functions: [(&'static str, Function); 3],
+    _closures: Closures,
 }
 
-impl Listener {
-    fn functions(&self) -> [(&'static str, &Function); 3] {
-        [
-            ("message", self.on_message.as_ref().unchecked_ref()),
-            ("close", self.on_close.as_ref().unchecked_ref()),
-            ("error", self.on_error.as_ref().unchecked_ref()),
-        ]
-    }
-}
+type Closures = (
+    Closure<dyn FnMut(web_sys::MessageEvent)>,
+    Closure<dyn FnMut(web_sys::CloseEvent)>,
+    Closure<dyn FnMut(web_sys::Event)>,
+);
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        for (name, function) in self.functions() {
+        for (name, function) in &self.functions {
             // Outside of any event the runtime refuses this; the socket is gone by then.
             let _ = self.socket.remove_event_listener_with_callback(name, function);
         }

@@ -12,9 +12,34 @@ export function hold(state, delay) {
   state.blockConcurrencyWhile(() => new Promise((done) => setTimeout(done, delay))).catch(() => {});
 }
 
+// `awaken` is a call into wasm that does nothing. After a panic the wasm is rebuilt by whatever calls it next; were that a
+// closure of the old instance, it would run on the memory of the new one. A closure that holds nothing may, and from then
+// on all others of the old instance throw.
+
+// `handler` as a listener of one socket, which it closes when the handler throws: nobody else would. Or of none.
+export function guarded(socket, awaken, handler) {
+  return (event) => {
+    try {
+      awaken();
+      handler(event);
+    } catch (error) {
+      shut(socket, 1001, "restarting");
+      throw error;
+    }
+  };
+}
+
+// Closed already is no error.
+function shut(socket, code, reason) {
+  try {
+    socket?.close(code, reason);
+  } catch {}
+}
+
 export class Wires {
   // handler(kind, which, value, data): value is the size of a message or the code of a close.
-  constructor(handler) {
+  constructor(awaken, handler) {
+    this.awaken = awaken;
     this.handler = handler;
     this.sockets = [];
   }
@@ -36,6 +61,7 @@ export class Wires {
 
   tell(kind, which, value, data) {
     try {
+      this.awaken();
       this.handler(kind, which, value, data);
     } catch (error) {
       this.close(1001, "restarting");
@@ -44,12 +70,6 @@ export class Wires {
   }
 
   close(code, reason) {
-    for (const socket of this.sockets) {
-      try {
-        socket?.close(code, reason);
-      } catch {
-        // Closed already.
-      }
-    }
+    for (const socket of this.sockets) shut(socket, code, reason);
   }
 }

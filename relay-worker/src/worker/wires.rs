@@ -1,7 +1,7 @@
 //! [`Wires`]: the sockets and the timer of an object that does not hibernate, held by a few lines of JavaScript, which close
-//! the sockets if this wasm instance is gone.
+//! the sockets if this wasm instance is gone; and the same guard for a single socket of the front.
 
-use worker::js_sys::ArrayBuffer;
+use worker::js_sys::{ArrayBuffer, Function};
 use worker::wasm_bindgen::prelude::wasm_bindgen;
 use worker::wasm_bindgen::{JsCast as _, JsValue, closure::Closure};
 use worker::{Result, State, WebSocket, web_sys};
@@ -9,13 +9,13 @@ use worker::{Result, State, WebSocket, web_sys};
 use super::js;
 
 mod raw {
-    use super::{JsValue, wasm_bindgen, web_sys};
+    use super::{Function, JsValue, wasm_bindgen, web_sys};
 
     #[wasm_bindgen(module = "/src/worker/wires.js")]
     extern "C" {
         pub(super) type Wires;
         #[wasm_bindgen(constructor)]
-        pub(super) fn new(handler: &JsValue) -> Wires;
+        pub(super) fn new(awaken: &JsValue, handler: &JsValue) -> Wires;
         #[wasm_bindgen(method, catch)]
         pub(super) fn add(this: &Wires, which: u32, socket: &web_sys::WebSocket) -> Result<(), JsValue>;
         #[wasm_bindgen(method)]
@@ -23,7 +23,13 @@ mod raw {
         #[wasm_bindgen(method)]
         pub(super) fn close(this: &Wires, code: u16, reason: &str);
         pub(super) fn hold(state: &JsValue, delay_ms: f64);
+        pub(super) fn guarded(socket: Option<&web_sys::WebSocket>, awaken: &JsValue, handler: &JsValue) -> Function;
     }
+}
+
+thread_local! {
+    /// A call into this wasm that does nothing; what for, wires.js says.
+    static AWAKEN: JsValue = Closure::<dyn Fn()>::own_aborting(|| {}).into_js_value();
 }
 
 /// What happened on a wire.
@@ -49,7 +55,7 @@ impl Wires {
                 _ => Event::Timer,
             });
         });
-        Self(raw::Wires::new(&closure.into_js_value()))
+        Self(AWAKEN.with(|awaken| raw::Wires::new(awaken, &closure.into_js_value())))
     }
 
     /// Takes a socket in, accepts it, and gives it back for sending. `which` names it in events.
@@ -69,6 +75,11 @@ impl Wires {
     pub(super) fn close(&self, code: u16, reason: &str) {
         self.0.close(js::sendable(code), reason);
     }
+}
+
+/// `handler` as a listener of a socket, which is closed if this wasm instance is gone; or of a timer.
+pub(super) fn guarded(socket: Option<&web_sys::WebSocket>, handler: &JsValue) -> Function {
+    AWAKEN.with(|awaken| raw::guarded(socket, awaken, handler))
 }
 
 /// Has the runtime take no event of this object for so long.
