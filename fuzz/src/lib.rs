@@ -19,6 +19,7 @@
 //! | [`socket_lines`] | the daemon's sockets |
 //! | [`config`] | the daemon's settings file |
 //! | [`phone_state`] | a phone's state file, and what it shows of what an agent sends |
+//! | [`push_body`] | what a push service delivers to a phone, and what the phone keeps of its push token |
 //!
 //! The daemon's backup of devices is read by a private function, which has its property test beside it.
 
@@ -34,6 +35,7 @@ pub mod pipe_auth;
 pub mod pipe_frames;
 pub mod pipe_signal;
 pub mod pipes;
+pub mod push_body;
 mod quiet;
 pub mod relay_engine;
 pub mod relay_restore;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use skald_common::crypto::{Direction, Identity, Seed, SessionKey, split_nonce};
 use skald_common::framing::{Body, Compression};
 use skald_common::ids::{Ed25519Public, MessageNonce};
+use skald_common::limits::MAX_DEVICES;
 use skald_common::peer::{
     Config, Delivery, DialFailure, Event, Output, Partner, Peer, Receipt, Role, Routes, SendId, first_send_counter,
 };
@@ -65,6 +66,8 @@ struct Bench {
     unhandled: BTreeMap<u64, u64>,
     acked: u64,
     sent: Vec<SendId>,
+    /// How often the application was told of pushes.
+    told: usize,
 }
 
 impl Bench {
@@ -84,7 +87,7 @@ impl Bench {
             identity: my,
             role,
             routes: Routes::new("ws://relay", &namespace).expect("an address"),
-            offer: Features::ALL,
+            offer: if is_agent { Features::AGENT } else { Features::ALL },
             jitter_seed: 1,
         });
         let mut bench = Self {
@@ -105,6 +108,7 @@ impl Bench {
             unhandled: BTreeMap::new(),
             acked: 0,
             sent: Vec::new(),
+            told: 0,
         };
         bench.set_partner(0);
         bench.peer.start(bench.now);
@@ -207,7 +211,7 @@ impl Bench {
 
     /// What a relay may say.
     fn relay_frame(&self, tape: &mut Tape<'_>) -> Frame {
-        match tape.below(12) {
+        match tape.below(13) {
             0 | 1 => Frame::Challenge(wire::Challenge { nonce: vec![tape.byte(); 32 - tape.below(8) / 7] }),
             2 | 3 => {
                 let namespace_id = if tape.byte() & 7 == 7 { vec![1; 32] } else { self.namespace.clone() };
@@ -230,6 +234,11 @@ impl Bench {
                 platform: i32::from(tape.byte()),
             }),
             10 => Frame::PresenceList(wire::PresenceList { online: vec![tape.key().to_vec(), tape.bytes().to_vec()] }),
+            11 => {
+                let state = wire::PushState { client_ed25519_pub: tape.bytes().to_vec(), push: i32::from(tape.byte()) };
+                let devices = vec![state; usize::from(tape.byte()) % 70];
+                Frame::PushStatus(wire::PushStatus { devices })
+            }
             _ => Frame::Message(wire::Message {
                 ciphertext: Bytes::copy_from_slice(tape.bytes()),
                 nonce: vec![tape.byte(); 12 - tape.below(8) / 7],
@@ -352,6 +361,11 @@ impl Bench {
     }
 
     fn on_event(&mut self, event: Event) {
+        if let Event::PushStatus(states) = &event {
+            assert!(self.peer.features().contains(Features::PUSH_STATUS), "hears what it did not ask for");
+            assert!((1..=MAX_DEVICES).contains(&states.len()), "more devices than there can be");
+            self.told += 1;
+        }
         let Event::Message { receipt, body, .. } = event else { return };
         let Body::Json(body) = body else { panic!("the partner seals JSON alone") };
         assert!(self.sealed.contains(&(receipt.counter, body.to_vec())), "a message that nobody sealed");
@@ -377,11 +391,12 @@ mod tests {
             let seeds = seeds::all();
             let seed = seeds.iter().find(|seed| seed.target == "peer" && seed.name == name).unwrap();
             let bench = play(&seed.bytes);
-            (bench.accepted.len(), bench.used.len(), bench.acked)
+            (bench.accepted.len(), bench.used.len(), bench.acked, bench.told)
         };
-        assert_eq!(reached("seed-messages"), (2, 0, 2));
-        assert_eq!(reached("seed-sends"), (0, 2, 0));
-        assert_eq!(reached("seed-plain"), (1, 1, 0));
-        assert_eq!(reached("seed-refused"), (0, 0, 0));
+        assert_eq!(reached("seed-messages"), (2, 0, 2, 0));
+        assert_eq!(reached("seed-sends"), (0, 2, 0, 0));
+        assert_eq!(reached("seed-plain"), (1, 1, 0, 0));
+        assert_eq!(reached("seed-refused"), (0, 0, 0, 0));
+        assert_eq!(reached("seed-pushes"), (0, 0, 0, 1));
     }
 }

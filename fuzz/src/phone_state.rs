@@ -106,7 +106,7 @@ fn same_meaning(arguments: &RawJson) {
 }
 
 /// No character of a line moves the cursor, colours the screen or turns the text around.
-fn harmless(line: &str) {
+pub(crate) fn harmless(line: &str) {
     let bad = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };

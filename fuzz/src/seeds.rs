@@ -13,7 +13,7 @@ use skald_common::pipe::{self, PipeAuth};
 use skald_common::wire::{self, Frame, Role, encode};
 
 use crate::tape::Recorder;
-use crate::{pipe_auth, pipe_signal};
+use crate::{pipe_auth, pipe_signal, push_body};
 
 const NOW: u64 = 1_750_000_000_000;
 
@@ -66,6 +66,9 @@ pub fn all() -> Vec<SeedFile> {
         add("config", name, [change, text.as_bytes()].concat());
     }
     add("phone_state", "life", phone());
+    for (name, bytes) in pushes() {
+        add("push_body", name, bytes);
+    }
     let (auth, challenge) = joining();
     add("pipe_auth", "arrays", auth.encode());
     add("pipe_auth", "bin", pipe_auth::as_bin(&auth));
@@ -128,6 +131,7 @@ fn connections() -> Vec<(&'static str, Vec<u8>)> {
         ("messages", with(&[&says(5, 1), &says(6, 2), &[13, 0, 0], &[13, 0, 0], &[11, 0], &says(6, 3)])),
         ("sends", with(&[&[12, 2, 65, 9], &[12, 0, 66, 9], &[3, 5, 0, 1, 1], &[10, 1], &[11, 0], &hello[1..]])),
         ("plain", [&[1, 0][..], &[3, 0, 7, 0], &[3, 2, 0, 255], &[12, 2, 65, 9], &says(5, 0), &[13, 0, 0]].concat()),
+        ("pushes", with(&[&[3, 11, 0, 32], &[7; 32], &[3, 2], &[3, 11, 0, 0, 2, 69], &[3, 11, 0, 0, 9, 65]])),
         ("refused", [&[0, 0][..], &[3, 0, 7, 0], &[3, 4, 0, 12], b"unauthorized", &[11, 0]].concat()),
     ]
 }
@@ -151,6 +155,7 @@ fn frames() -> Vec<(&'static str, Frame)> {
         pairing_token: vec![7; 32],
         ..wire::AuthPairing::default()
     };
+    let pushed = wire::PushState { client_ed25519_pub: key.clone(), push: wire::Push::Gone as i32 };
     let auth = |role| Frame::Auth(wire::Auth { role: Some(role), signature: signature.clone() });
     let message = wire::Message {
         ciphertext: bytes::Bytes::from_static(b"ciphertext"),
@@ -168,6 +173,7 @@ fn frames() -> Vec<(&'static str, Frame)> {
         ("message", Frame::Message(message)),
         ("authorize", Frame::Authorize(wire::Authorize { clients: vec![key.clone(), vec![2; 32]] })),
         ("error", Frame::Error(wire::Error { code: "queue_full".into(), message: "full".into(), r#ref: 3 })),
+        ("push-status", Frame::PushStatus(wire::PushStatus { devices: vec![pushed] })),
         ("presence", Frame::PresenceList(wire::PresenceList { online: vec![key] })),
     ]
 }
@@ -224,6 +230,36 @@ fn sealed() -> Vec<(&'static str, Vec<u8>)> {
         ("plain", [&[0], &**plain].concat()),
         ("body", [&[1], &*b"{\"a\":1}".repeat(150)].concat()),
         ("seal", seal),
+    ]
+}
+
+/// As `push_body` reads them: a body; what the agent seals, with wrapping and counter; a Web Push; a registration.
+fn pushes() -> Vec<(&'static str, Vec<u8>)> {
+    use skald_phone::registration::Registration;
+    let notification = json(ToDevice::Notification(Notification { title: "t\u{202e}".into(), body: "a\nb".into() }));
+    let framed = |json: &[u8]| frame_json(json, Compression::WhenSmaller).to_vec();
+    let ns = push_body::agent().namespace_id();
+    let from = push_body::agent().ed25519_pub();
+    let data =
+        serde_json::json!({"ns": ns, "from": from, "n": "000000010000000000000005", "c": "AAAAAAAAAAAAAAAAAAAAAA=="});
+    let fcm = data.to_string().into_bytes();
+    let apns = serde_json::json!({"aps": {"alert": {"title": "Skald"}}, "d": data}).to_string().into_bytes();
+    let wake = serde_json::json!({"ns": ns, "wake": "true"}).to_string().into_bytes();
+    let encrypted = [&[9; 16][..], &[0, 0, 16, 0, 65, 4], &[7; 64], &[5; 40]].concat();
+    let endpoint = "https://push.example/x";
+    let saved = Registration::web_push(endpoint, push_body::keys()).expect("an endpoint").to_json();
+    let registered = |text: &str, saved: &[u8]| Recorder::default().then(&[3]).bytes(text.as_bytes()).then(saved).0;
+    let subscription = r#"web:{"endpoint":"https://a","keys":{"p256dh":"B","auth":"a"}}"#;
+    vec![
+        ("apns", [&[0], &*apns].concat()),
+        ("fcm", [&[0], &*fcm].concat()),
+        ("wake", [&[0], &*wake].concat()),
+        ("snapshot", [&[1, 0, 0, 5], &*framed(&snapshot())].concat()),
+        ("notification", [&[1, 1, 10, 9], &*framed(&notification)].concat()),
+        ("encrypted", [&[2], &*encrypted].concat()),
+        ("own", registered(endpoint, &saved)),
+        ("token", registered("ios:00aabb", br#"{"format":1,"platform":"android","token":"a:b"}"#)),
+        ("subscription", registered(subscription, b"")),
     ]
 }
 
