@@ -1,10 +1,12 @@
 //! The life of a device: paired, confirmed or rejected, away and back, revoked, gone by itself.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use skald_common::crypto::Seed;
 use skald_common::peer::Disconnect;
 use skald_common::wire::ErrorCode;
-use skald_tests::{DaemonOptions, Host, RawPhone, World};
+use skald_tests::{DaemonOptions, Host, RawPhone, Relay, World};
 
 fn confirming() -> DaemonOptions {
     DaemonOptions { confirm: true, ..Default::default() }
@@ -208,4 +210,37 @@ async fn a_device_is_named_by_enough_of_its_key_and_by_nothing_else() {
     assert_eq!(world.control.devices().await.len(), 1);
     world.control.call("devices.revoke", json!({"pubkey": key[..12].to_uppercase()})).await;
     assert_eq!(world.control.devices().await, Vec::<Value>::new());
+}
+
+/// Waits until `devices.list` says this of the pushes to a device.
+async fn pushed(world: &mut World, key: &str, push: &str) {
+    let says = |list: &Value| {
+        let device = list.as_array().and_then(|list| list.iter().find(|device| device["pubkey"] == key));
+        device.is_some_and(|device| device["push"] == push)
+    };
+    world.control.until(&format!("pushes to be {push}"), "devices.list", says).await;
+}
+
+#[tokio::test]
+async fn the_owner_sees_which_devices_can_be_woken() {
+    // A relay without credentials for any push service.
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Arc::new(Relay::own(&[]).await);
+    let mut world = World::on(relay, &DaemonOptions::default()).await;
+    let phone = world.phone("Pocket").await;
+    let status = phone.run(&["status", "--json"]).await.ok().json();
+    let key = status["public_key"].as_str().expect("a key").to_owned();
+    pushed(&mut world, &key, "none").await;
+    // It is told by the very connection that brings the token.
+    let inbox = phone.run(&["inbox", "--push-url", "https://updates.push.services.mozilla.com/wpush/v2/canary"]).await;
+    inbox.ok();
+    world.control.event_where("device.push", |event| event["push"] == "off" && event["pubkey"] == key.as_str()).await;
+    pushed(&mut world, &key, "off").await;
+    let list = world.skaldctl().run(&["devices"]).await.ok().out;
+    assert!(list.contains("push: the relay has no credentials"), "{list}");
+    // And again to a daemon that comes back, and forgets nothing that it cannot ask for.
+    world.crash().await;
+    pushed(&mut world, &key, "off").await;
 }

@@ -40,6 +40,7 @@ async fn the_terminal_phone_pairs_asks_and_answers_too() {
     let mut host = world.host("skald").await;
     let phone = world.phone("Pocket").await;
     host.request("approval", &Host::approval(1, "Deploy", &json!({"target": "prod"}))).await;
+    assert_eq!(world.control.devices().await[0].get("push"), None, "an old relay does not say");
     let id = phone.inbox().await["items"][0]["request_id"].clone();
     let approving = phone.start(&["approve", id.as_str().expect("an id")]);
     assert_eq!(host.answered().await["decision"], "approved");

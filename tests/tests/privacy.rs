@@ -96,7 +96,16 @@ async fn no_content_and_no_secret_is_in_the_logs_of_daemon_and_relay() {
     }
     let relay = Arc::new(Relay::with(&["--verbose"]).await);
     let mut world = World::on(relay, &DaemonOptions::default()).await;
-    let (_host, _phone, canaries) = lively_evening(&mut world).await;
+    let (_host, phone, mut canaries) = lively_evening(&mut world).await;
+    for kind in ["android", "web"] {
+        let canary = canaries.content("token");
+        let (option, value) = match kind {
+            "web" => ("--push-url", format!("https://updates.push.services.mozilla.com/{canary}")),
+            platform => ("--push-token", format!("{platform}:{canary}")),
+        };
+        let told = phone.run(&["status", option, &value]).await.ok();
+        assert_eq!(traces((told.out + &told.err).as_bytes(), &canary), [""; 0], "the phone's own output");
+    }
     world.crash().await;
     world.daemon.stop().await;
     let (daemon, relay) = (world.daemon.log(), world.relay.log());
