@@ -7,7 +7,7 @@ use super::demand;
 use super::disk::{Loss, Trouble};
 use super::history::{ALL, Op, Reaction};
 use super::world::World;
-use crate::hub::api::{DeviceState, PushState};
+use crate::hub::api::DeviceState;
 use crate::hub::durable::Origin;
 
 const MINUTE: u64 = 60_000;
@@ -16,7 +16,6 @@ pub(super) fn check(world: &mut World) {
     heal(world);
     everybody_comes(world);
     nothing_is_missing(world);
-    pushes_are_shown(world);
     all_is_done(world);
     silence(world);
 }
@@ -96,22 +95,6 @@ fn nothing_is_missing(world: &mut World) {
         }
         let shown: BTreeSet<String> = world.phones[at].inbox.iter().map(|item| item.tag.clone()).collect();
         demand(shown == open, || format!("phone {at} shows {shown:?}, hosts wait for {open:?}"));
-    }
-}
-
-/// What the relay has said of pushes, and nothing else.
-fn pushes_are_shown(world: &mut World) {
-    use skald_common::wire::Push;
-    let told = world.relay.borrow().pushes().unwrap_or_default();
-    for device in world.core.hub.device_list() {
-        let said = match told.get(&device.pubkey) {
-            Some(Push::None) => Some(PushState::None),
-            Some(Push::Ready) => Some(PushState::Ready),
-            Some(Push::Gone) => Some(PushState::Gone),
-            Some(Push::Off) => Some(PushState::Off),
-            Some(Push::Unspecified) | None => None,
-        };
-        demand(device.push == said, || format!("the relay has said {said:?} of pushes, {device:?} is shown"));
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Relay {
     authorized: Vec<Ed25519Public>,
     /// How many lists have come: what it says of pushes changes with each.
     lists: u8,
+    /// What of that the daemon has read since it was started; a relay that does not tell takes it back.
+    told: BTreeMap<Ed25519Public, wire::Push>,
     pending: Vec<(Ed25519Public, X25519Public, Platform)>,
     pub(super) window: Option<PairingToken>,
     online: Vec<Ed25519Public>,
@@ -134,6 +136,7 @@ impl Relay {
             crash_in: None,
             authorized: Vec::new(),
             lists: 0,
+            told: BTreeMap::new(),
             pending: Vec::new(),
             window: None,
             online: Vec::new(),
@@ -175,7 +178,30 @@ impl Relay {
 
     /// What comes to the agent next.
     pub(super) fn next_event(&mut self) -> Option<LinkEvent> {
-        self.to_agent.pop_front()
+        let event = self.to_agent.pop_front()?;
+        if let LinkEvent::Binary(bytes) = &event {
+            match wire::decode(bytes.clone()) {
+                Ok(Some(Frame::AuthOk(ok))) if ok.features == 0 => self.told.clear(),
+                Ok(Some(Frame::PushStatus(status))) => {
+                    let told = |state: &wire::PushState| {
+                        (Ed25519Public::from_slice(&state.client_ed25519_pub).unwrap(), state.push())
+                    };
+                    self.told.extend(status.devices.iter().map(told));
+                }
+                _ => {}
+            }
+        }
+        Some(event)
+    }
+
+    /// The daemon has died: it knows nothing of what it was told.
+    pub(super) fn told_nobody(&mut self) {
+        self.told.clear();
+    }
+
+    /// What the daemon has been told last of pushes to this device.
+    pub(super) fn told_of(&self, key: &Ed25519Public) -> wire::Push {
+        self.told.get(key).copied().unwrap_or_default()
     }
 
     pub(super) fn take_seen(&mut self) -> Vec<Seen> {
@@ -287,12 +313,6 @@ impl Relay {
     /// What it says of pushes to this device: one of the words of the schema, or one of a later one.
     fn push_of(&self, key: &Ed25519Public) -> i32 {
         i32::from((key.as_bytes()[0] ^ self.lists) % 6)
-    }
-
-    /// What the agent has been told of pushes to its devices; `None` by a relay that does not tell.
-    pub(super) fn pushes(&self) -> Option<BTreeMap<Ed25519Public, wire::Push>> {
-        let known = |key: &Ed25519Public| (*key, wire::Push::try_from(self.push_of(key)).unwrap_or_default());
-        self.agent.as_ref()?.modern.then(|| self.authorized.iter().map(known).collect())
     }
 
     fn message(&mut self, message: wire::Message, modern: bool) {

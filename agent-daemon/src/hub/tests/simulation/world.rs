@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use skald_common::crypto::Seed;
+use skald_common::wire::Push;
 use tokio::sync::{mpsc, oneshot};
 
 use super::acts::Meaning;
@@ -18,7 +19,7 @@ use super::tunnels::{Machine, Tubes};
 use super::{Crash, START, demand};
 use crate::core::{Beginning, Surroundings};
 use crate::hub::Now;
-use crate::hub::api::{ApiError, Command, Responder, SessionId, Settings};
+use crate::hub::api::{ApiError, Command, DeviceState, PushState, Responder, SessionId, Settings};
 use crate::hub::durable::Durable;
 use crate::hub::tests::names;
 use crate::relay::Connection;
@@ -211,6 +212,7 @@ impl World {
         }
         self.relay.borrow_mut().hang_up();
         self.relay.borrow_mut().crash_in = None;
+        self.relay.borrow_mut().told_nobody();
         self.machine.borrow_mut().restart();
         let durable = self.disk.reopen(loss, self.now().unix);
         let lost = matches!(loss, Loss::Database | Loss::Both);
@@ -282,7 +284,8 @@ impl World {
         for _ in 0..50 {
             let now = self.now().mono;
             if self.core.deadline().is_none_or(|at| at > now) {
-                return self.bounds();
+                self.bounds();
+                return self.pushes_are_shown();
             }
             self.call(Core::timeout);
         }
@@ -319,6 +322,22 @@ impl World {
         let unix = self.now().unix.saturating_add_signed(ms).max(earliest);
         self.nature.borrow_mut().0.unix = unix;
         self.oracle.time(self.now());
+    }
+
+    /// What the relay has said of pushes last is what the owner sees, and nothing else.
+    fn pushes_are_shown(&self) {
+        let relay = self.relay.borrow();
+        for device in self.core.hub.device_list().into_iter().filter(|_| relay.is_calm()) {
+            let said = match relay.told_of(&device.pubkey) {
+                _ if device.state == DeviceState::Pending => None,
+                Push::None => Some(PushState::None),
+                Push::Ready => Some(PushState::Ready),
+                Push::Gone => Some(PushState::Gone),
+                Push::Off => Some(PushState::Off),
+                Push::Unspecified => None,
+            };
+            demand(device.push == said, || format!("the relay has said {said:?} of pushes, {device:?} is shown"));
+        }
     }
 
     /// Memory is bounded, whatever hosts, phones and relay do.
