@@ -45,4 +45,27 @@ set_up() {
 # The rest of the line runs under the toolchain of rust-toolchain.toml whatever the caller's overrides say.
 pinned() { RUSTUP_TOOLCHAIN=$TOOLCHAIN "$@"; }
 
+# python_with NAME REQUIREMENTS: sets PYTHON to an interpreter in the user's cache that has what the file lists.
+python_with() {
+  local name=$1 requirements=$2 tag venv
+  command -v python3 >/dev/null || { say "$name: Python 3 is missing"; return 1; }
+  tag=$(python3 --version 2>&1 | cat - "$requirements" | cksum | cut -d' ' -f1)
+  venv=$CACHE/$name-$tag
+  PYTHON=$venv/bin/python
+  [ -f "$venv/.complete" ] && return
+  mkdir -p "$CACHE"
+  # Tests that run at the same time find this together.
+  if command -v flock >/dev/null; then
+    exec 8>"$CACHE/.$name.lock"
+    flock 8
+    [ -f "$venv/.complete" ] && { exec 8>&-; return; }
+  fi
+  say "$name: installing Python packages into $venv"
+  rm -rf "$venv"
+  { python3 -m venv "$venv" && "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$requirements"; } >&2 ||
+    { say "$name: python3 -m venv or pip failed (above); on Debian, install python3-venv"; return 1; }
+  touch "$venv/.complete"
+  if command -v flock >/dev/null; then exec 8>&-; fi
+}
+
 wrangler() { node "$NODE_MODULES/wrangler/bin/wrangler.js" "$@"; }
