@@ -161,7 +161,9 @@ impl Hub {
             Arrival::Ignored(why) => {
                 tracing::info!(device = %ed25519.short(), why, "pairing announced by the relay ignored");
                 if self.devices.get(&ed25519).is_some_and(super::devices::Device::is_authorized) {
-                    // The relay holds it as pending now, and would let nothing through to it until it is told again.
+                    // The relay holds it as pending now, and would let nothing through to it until it is told again; and what
+                    // waited for it there is gone.
+                    self.mark_stale(&ed25519);
                     self.tell_relay_list();
                 }
                 return;

@@ -206,6 +206,20 @@ fn an_authorized_device_that_pairs_again_with_the_same_keys_stays_so_and_only_it
 }
 
 #[test]
+fn an_authorized_device_that_pairs_again_when_the_window_is_over_is_owed_the_inbox_that_the_relay_threw_away() {
+    let mut world = World::new();
+    world.phone(1);
+    let skald = world.host("skald");
+    let id = world.shown_approval(&skald, 1);
+    world.take_orders();
+    arrive(&mut world, 1, 1);
+    assert_eq!(world.told_lists(), [Some(vec![key(1)])]);
+    let sent = world.accept_all();
+    let snapshot = sent.iter().find(|sent| sent.is_snapshot()).expect("a snapshot");
+    assert_eq!((snapshot.to, snapshot.ids(), snapshot.is_live()), (key(1), vec![id], false));
+}
+
+#[test]
 fn another_agreement_key_under_a_known_name_is_a_new_pending_device() {
     let mut world = World::new();
     world.phone(1);

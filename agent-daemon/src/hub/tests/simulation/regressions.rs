@@ -157,3 +157,22 @@ fn a_tunnel_whose_end_could_not_be_stored_has_ended() {
     ];
     replay(1, &steps);
 }
+
+/// A phone paired again with a window that the relay still had open and the daemon had not: the relay had thrown away what
+/// waited for it, and it was sent nothing in its place.
+#[test]
+fn a_phone_that_paired_again_too_late_is_still_owed_the_inbox() {
+    let steps = [
+        Step(RelayPower { up: true }, 255),
+        Step(Settings { confirm: false, delay: false }, 255),
+        Step(Waits { ms: 14_400 }, 255),
+        Step(OpensWindow, 255),
+        Step(Pairs { phone: 1 }, 255),
+        Step(HostConnects { host: 0, linger: 3 }, 255),
+        Step(Raise { host: 0, kind: 2, number: 0, content: 0, large: false, life: 0 }, 1),
+        Step(OpensWindow, 255),
+        Step(Waits { ms: 1_200_000 }, 255),
+        Step(Pairs { phone: 1 }, 2),
+    ];
+    replay(5986, &steps);
+}
