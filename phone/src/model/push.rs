@@ -132,7 +132,10 @@ impl Push {
         if fields.wakes()? {
             return Ok(Self { namespace, cargo: Cargo::Wake });
         }
-        let from = hex(fields.from.as_deref(), "from", "64 hex digits", Ed25519Public::from_hex)?;
+        // FCM keeps the word "from" for itself, and may put its own sender there.
+        let (sender, name) =
+            fields.sender.as_deref().map_or((fields.from.as_deref(), "from"), |it| (Some(it), "sender"));
+        let from = hex(sender, name, "64 hex digits", Ed25519Public::from_hex)?;
         let nonce = hex(fields.n.as_deref(), "n", "24 hex digits", MessageNonce::from_hex)?;
         let sealed = fields.c.ok_or(PushError::Missing("c"))?;
         let ciphertext = STANDARD
@@ -226,6 +229,7 @@ struct Wrapping<'a> {
 struct Fields {
     ns: Option<String>,
     from: Option<String>,
+    sender: Option<String>,
     n: Option<String>,
     c: Option<String>,
     wake: Option<Wake>,
@@ -342,7 +346,12 @@ mod tests {
             seen: false,
         };
         assert_eq!(show(&apns), Ok(expected.clone()));
-        assert_eq!(show(&data), Ok(expected.clone()), "FCM and Web Push have no wrapping");
+        assert_eq!(show(&data), Ok(expected.clone()), "Web Push has no wrapping");
+        let mut fcm = data.clone();
+        fcm["sender"] = fcm["from"].take();
+        assert_eq!(show(&fcm), Ok(expected.clone()), "FCM calls the sender otherwise");
+        fcm["from"] = "123456789012".into();
+        assert_eq!(show(&fcm), Ok(expected.clone()), "and may name its own");
         let mut more = data.clone();
         more["google.sent_time"] = "5".into();
         more["ns"] = data["ns"].as_str().unwrap().to_uppercase().into();
@@ -470,6 +479,7 @@ mod tests {
             (without("c"), "no field \"c\""),
             (bad("ns", json!("hunter2")), "\"ns\" is not 64 hex digits"),
             (bad("from", json!("ab".repeat(33))), "\"from\" is not 64 hex digits"),
+            (bad("sender", json!("hunter2")), "\"sender\" is not 64 hex digits"),
             (bad("n", json!("zz".repeat(12))), "\"n\" is not 24 hex digits"),
             (bad("n", json!("é".repeat(12))), "\"n\" is not 24 hex digits"),
             (bad("c", json!("hunter2")), "\"c\" is not base64"),
