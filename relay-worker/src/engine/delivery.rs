@@ -251,11 +251,11 @@ impl<S: Sql> Engine<S> {
     }
 
     /// A stored message has become queued for a member that is not connected: just stored, or left unproved by a
-    /// connection that `ended`.
-    pub(super) fn wait_for_recipient(&mut self, turn: Turn<'_>, member: u32, ended: bool) -> Result<(), SqlError> {
+    /// connection that ended.
+    pub(super) fn wait_for_recipient(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
         if self.queue(member)?.first().is_some() {
             self.ensure_alarm(turn, turn.now.saturating_add(self.sweep_every()))?;
         }
-        self.ring(turn, member, ended)
+        Ok(())
     }
 }

@@ -172,7 +172,11 @@ impl<S: Sql> Engine<S> {
 
     /// A message is in the queue: if its recipient does not prove it, the device is to ring.
     fn after_stored(&mut self, turn: Turn<'_>, to: u32) -> Result<(), SqlError> {
-        if self.online.contains_key(&to) { self.watch(turn, to) } else { self.wait_for_recipient(turn, to, false) }
+        if self.online.contains_key(&to) {
+            return self.watch(turn, to);
+        }
+        self.wait_for_recipient(turn, to)?;
+        self.ring(turn, to)
     }
 
     /// Writes a row, in one step with the deletion of the one that it replaces.

@@ -93,6 +93,9 @@ pub struct Engine<S> {
     closing: HashSet<ConnId>,
     /// Whose attachment has changed in this turn.
     dirty: BTreeSet<ConnId>,
+    /// Whose connection has ended in this turn. What it left rings when the turn is over: by then it may be replaced, or its
+    /// member connected again.
+    left: BTreeSet<u32>,
     /// Bytes given to a connection in this turn, which the platform's figure does not know yet.
     sent: BTreeMap<ConnId, u64>,
     outputs: VecDeque<Output>,
@@ -131,6 +134,7 @@ impl<S: Sql> Engine<S> {
             online: BTreeMap::new(),
             closing: HashSet::new(),
             dirty: BTreeSet::new(),
+            left: BTreeSet::new(),
             sent: BTreeMap::new(),
             outputs: VecDeque::new(),
             timer: None,
@@ -190,6 +194,7 @@ impl<S: Sql> Engine<S> {
         if restored {
             self.feed_all(turn);
         }
+        self.ring_left(turn);
         if let Some(id) = subject.filter(|_| gone) {
             // Whatever in this turn may have wanted to close it: it does not come again.
             self.closing.remove(&id);

@@ -229,7 +229,8 @@ impl<S: Sql> Engine<S> {
             // A connection that outlived its namespace: without tables there is no queue to look at.
             return Ok(());
         }
-        self.wait_for_recipient(turn, member, true)?;
+        self.left.insert(member);
+        self.wait_for_recipient(turn, member)?;
         if self.online.is_empty() {
             self.change_row(|row| row.last_active = turn.now)?;
             self.ensure_alarm(turn, turn.now.saturating_add(self.limits.namespace_life))?;

@@ -37,6 +37,9 @@ pub(in super::super) struct Device {
     /// The token that its service called dead, hashed; empty for none.
     #[prost(bytes = "vec", tag = "4")]
     pub(super) gone: Vec<u8>,
+    /// The last attempt that was begun.
+    #[prost(fixed64, tag = "5")]
+    pub(super) last: u64,
 }
 
 /// What is pushed one at a time: a collapse tag of a sender, or a message without one.
@@ -158,16 +161,12 @@ impl Device {
         self.slots.iter_mut().filter(|slot| slot.seq == seq).for_each(|slot| slot.wanted = false);
     }
 
-    /// The number of the attempt that comes next for a message.
-    pub(super) fn next_try(&self, seq: u32) -> u32 {
-        self.slots.iter().find(|slot| slot.seq == seq).map_or(0, |slot| slot.tries)
-    }
-
     /// An attempt begins; the collapse id, if the message has one.
     pub(super) fn begin(&mut self, seq: u32, attempt: u64, now: u64, web: bool) -> Option<[u8; 16]> {
         if web {
             self.recent.push(now);
         }
+        self.last = attempt;
         let slot = self.slots.iter_mut().find(|slot| slot.seq == seq && slot.is_waiting())?;
         slot.wanted = false;
         slot.tries += 1;

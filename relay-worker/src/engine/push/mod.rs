@@ -43,15 +43,25 @@ enum Reach {
 }
 
 impl<S: Sql> Engine<S> {
-    /// Messages wait for a device that is not connected: they ring, save those that have. `anew`: a connection of the
-    /// device has ended, and all of them are as if just queued.
-    pub(super) fn ring(&mut self, turn: Turn<'_>, member: u32, anew: bool) -> Result<(), SqlError> {
+    /// Messages wait for a device that is not connected: they ring, save those that have. If a connection of the device has
+    /// ended in this turn all of them are as if just queued.
+    pub(super) fn ring(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
+        let anew = self.left.remove(&member);
         if self.target(member)?.is_none() || self.online.contains_key(&member) {
             return Ok(());
         }
         let rung = if anew { 0 } else { self.device(member)?.mark };
         let fresh = self.ringing(turn, member, rung)?;
         self.advance(turn, member, |device| fresh.into_iter().for_each(|message| device.want(message)))
+    }
+
+    /// Connections have ended in this turn.
+    pub(super) fn ring_left(&mut self, turn: Turn<'_>) {
+        while let Some(member) = self.left.first().copied() {
+            if let Err(error) = self.ring(turn, member) {
+                self.report(turn, error);
+            }
+        }
     }
 
     /// A device has connected: it gets its messages.
@@ -93,7 +103,7 @@ impl<S: Sql> Engine<S> {
                 self.ring_overdue(turn, member)?;
                 self.advance(turn, member, |_| {})?;
             } else {
-                self.ring(turn, member, false)?;
+                self.ring(turn, member)?;
             }
         }
         Ok(())
@@ -180,9 +190,9 @@ impl<S: Sql> Engine<S> {
         self.outputs.extend(jobs.into_iter().map(|job| Output::Push(Box::new(job))));
         let platform = target.map_or(0, |target| target.platform);
         self.outputs.extend((0..given_up).map(|_| Output::PushGivenUp { platform }));
-        match is {
-            Some(at) if was != is => self.remind(turn, at)?,
-            _ => {}
+        // Also for what has not changed: while the device had no address that counts, the alarm forgot it.
+        if let Some(at) = is {
+            self.remind(turn, at)?;
         }
         if was.is_some() && was < is.or(Some(u64::MAX)) { self.put_off(turn) } else { Ok(()) }
     }
@@ -199,7 +209,7 @@ impl<S: Sql> Engine<S> {
         let Some(namespace) = self.space()?.map(|space| namespace_id(&space.row.agent)) else {
             return Err(SqlError("a push outside a namespace".to_owned()));
         };
-        let id = attempt_id(turn.now, device.next_try(seq), seq, &target, &message);
+        let id = attempt_id(device.last, turn.now, seq, &target, &message);
         let collapse = device.begin(seq, id, turn.now, is_web(&target));
         let nonce = *message.nonce.as_bytes();
         let sealed = Sealed { sender: message.sender, nonce, ciphertext: message.ciphertext };
@@ -334,11 +344,12 @@ fn collapse_id(namespace: &NamespaceId, row: &Indexed) -> Vec<u8> {
     hash.first_chunk::<16>().map_or_else(Vec::new, |id| id.to_vec())
 }
 
-/// A number that no other attempt of the namespace has, not even one that is forgotten.
-fn attempt_id(now: u64, tries: u32, seq: u32, target: &Target, message: &Queued) -> u64 {
+/// A number that no other attempt of the namespace has, not even one that is forgotten: of a chain of hashes, since there is
+/// no randomness here and the clock may go back.
+fn attempt_id(last: u64, now: u64, seq: u32, target: &Target, message: &Queued) -> u64 {
     let hash = Sha256::new()
+        .chain_update(last.to_le_bytes())
         .chain_update(now.to_le_bytes())
-        .chain_update(tries.to_le_bytes())
         .chain_update(seq.to_le_bytes())
         .chain_update(message.nonce.as_bytes())
         .chain_update(&target.token)

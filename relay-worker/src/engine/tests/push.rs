@@ -202,6 +202,26 @@ fn a_connection_that_is_judged_dead_leaves_a_phone_that_is_away() {
 }
 
 #[test]
+fn a_phone_that_redials_after_it_was_dead_for_long_is_not_pushed_to() {
+    let (mut world, agent) = sleeping_phone();
+    world.phone(Features::ALL, "token", ANDROID);
+    world.say(agent, device(1), "x");
+    world.pass(122 * SECOND);
+    let phone = world.phone(Features::ALL, "token", ANDROID);
+    assert_eq!((world.texts(phone), world.pushed()), (vec!["x".to_owned()], vec![]));
+}
+
+#[test]
+fn what_is_cleared_as_the_phone_is_found_dead_is_not_pushed() {
+    let (mut world, agent) = sleeping_phone();
+    world.phone(Features::ALL, "token", ANDROID);
+    world.say_to_phone(agent, tagged("inbox", "x"));
+    world.pass(122 * SECOND);
+    world.say_to_phone(agent, quiet("inbox", "cleared"));
+    assert_eq!(world.pushed(), [""; 0]);
+}
+
+#[test]
 fn a_connection_that_is_replaced_leaves_nothing_to_push() {
     let (mut world, agent) = sleeping_phone();
     let old = world.phone(Features::ALL, "token", ANDROID);

@@ -1,7 +1,7 @@
 //! Histories from seeds. Each seed draws its own mix: some have no crashes, some no floods, some hardly anything but
 //! pairings, so that rare things meet in some of them.
 
-use super::history::{Exit, Fraud, History, Oddity, Op, PEERS, Route, Setup, Text, Token, Wire};
+use super::history::{Exit, Fraud, History, Oddity, Op, PEERS, Route, Setup, Text, Token, Verdict, Wire};
 
 /// `SplitMix64`.
 pub(super) struct Dice(pub(super) u64);
@@ -68,6 +68,8 @@ enum Kind {
     Jump,
     Burst,
     Pipe,
+    Equip,
+    Answer,
 }
 
 /// How often, where the seed does not leave it out; and whether it may.
@@ -91,6 +93,8 @@ const MIX: &[(Kind, u64, bool)] = &[
     (Kind::Jump, 1, true),
     (Kind::Burst, 3, true),
     (Kind::Pipe, 6, true),
+    (Kind::Equip, 2, true),
+    (Kind::Answer, 16, true),
 ];
 
 /// How often something goes wrong between and within operations: once in so many, 0 for never.
@@ -118,6 +122,11 @@ pub(super) fn history(seed: u64, steps: usize) -> History {
     let mut ops = vec![Op::Connect { peer: 0, features: 7, route: Route::Front }];
     for device in 1..PEERS {
         ops.push(Op::Authorize { device, on: !dice.one_in(5) });
+        ops.push(Op::Equip { device, platform: platform(&mut dice) });
+        if dice.one_in(2) {
+            ops.push(Op::Connect { peer: device, features: 7, route: Route::Front });
+            ops.push(Op::Leave { peer: device, exit: Exit::Normal });
+        }
     }
     let days = dice.one_in(3);
     while ops.len() < steps {
@@ -153,6 +162,7 @@ fn setup(dice: &mut Dice) -> Setup {
         rate: dice.pick(&[10, 60, 9999, 9999]),
         pending: dice.pick(&[1, 2, 16]),
         pipes: dice.pick(&[1, 2, 3, 32]),
+        services: dice.pick(&[0, 7, 7, 7, 2, 5]),
     }
 }
 
@@ -171,7 +181,7 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
     let peer = dice.peer();
     match kind {
         Kind::Connect => {
-            let features = dice.pick(&[0, 0, 1, 3, 4, 5, 7, 7, 7, 7]);
+            let features = dice.pick(&[0, 0, 1, 3, 4, 5, 7, 7, 15, 15]);
             ops.push(Op::Connect { peer, features, route: dice.route() });
         }
         Kind::Leave => {
@@ -195,6 +205,14 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
         Kind::Authorize => ops.push(Op::Authorize { device: dice.device(), on: !dice.one_in(3) }),
         Kind::Pair => pair(dice, ops),
         Kind::Pipe => pipe(dice, ops),
+        Kind::Equip => ops.push(Op::Equip { device: dice.device(), platform: platform(dice) }),
+        Kind::Answer => {
+            let nth = u8::try_from(dice.below(8)).unwrap();
+            ops.push(Op::Answer { nth, verdict: verdict(dice), again: dice.one_in(10) });
+            if dice.one_in(3) {
+                ops.push(Op::Pass { ms: dice.below(40_000) });
+            }
+        }
         Kind::Presence => ops.push(Op::Presence { peer }),
         Kind::Pass => ops.push(Op::Pass { ms: passing(dice, days) }),
         Kind::Reap => ops.push(if dice.one_in(3) { Op::Notice } else { Op::Reap }),
@@ -231,6 +249,20 @@ fn text(dice: &mut Dice, from: usize, live: bool) -> Text {
     let size = dice.pick(&[20, 20, 100, 300, 1500]);
     let tag = dice.one_in(4).then(|| u8::try_from(dice.below(2)).unwrap());
     Text { from, to, size, live, tag, quiet: dice.one_in(6) }
+}
+
+fn platform(dice: &mut Dice) -> i32 {
+    dice.pick(&[0, 1, 2, 2, 101, 101, 77])
+}
+
+fn verdict(dice: &mut Dice) -> Verdict {
+    match dice.below(12) {
+        0..=5 => Verdict::Sent,
+        6 => Verdict::Gone,
+        7 => Verdict::Refused,
+        8..=10 => Verdict::Busy(0),
+        _ => Verdict::Busy(dice.pick(&[1, 7000, 100_000, 9_000_000])),
+    }
 }
 
 fn pipe(dice: &mut Dice, ops: &mut Vec<Op>) {

@@ -23,6 +23,8 @@ pub(super) struct Setup {
     pub(super) rate: u64,
     pub(super) pending: u64,
     pub(super) pipes: u64,
+    /// Push services that are on: 1 Apple's, 2 Google's, 4 those of browsers.
+    pub(super) services: u8,
 }
 
 /// How a peer comes in.
@@ -96,6 +98,16 @@ pub(super) enum Token {
     /// Of the one before.
     Older,
     Wrong,
+}
+
+/// What a push service says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Sent,
+    Gone,
+    Refused,
+    /// With the Retry-After, milliseconds; 0 for none.
+    Busy(u64),
 }
 
 /// A message.
@@ -188,6 +200,17 @@ pub(super) enum Op {
     Part {
         pipe: u8,
         peer: usize,
+    },
+    /// A device gets another push token; it tells the relay when it next connects. With platform 0 it has none.
+    Equip {
+        device: usize,
+        platform: i32,
+    },
+    /// A push service answers one of the pushes that it was asked for; `again`: one that it has answered before.
+    Answer {
+        nth: u8,
+        verdict: Verdict,
+        again: bool,
     },
     /// Time passes; timer and alarm fire on the way.
     Pass {

@@ -35,7 +35,7 @@ const PUSHED: u64 = 64 + 6;
 pub(super) fn measure<S: Sql>(engine: &Engine<S>) -> Memory {
     let mut memory = Memory {
         connections: (engine.conns.len() + engine.closing.len()) as u64,
-        left_over: (engine.outputs.len() + engine.dirty.len() + engine.sent.len()) as u64,
+        left_over: (engine.outputs.len() + engine.dirty.len() + engine.left.len() + engine.sent.len()) as u64,
         members: engine.known_space().map_or(0, |space| space.members.len() as u64),
         ..Memory::default()
     };

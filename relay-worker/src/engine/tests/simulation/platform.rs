@@ -12,7 +12,7 @@ use super::super::super::{ConnId, Engine, Input, Limits, Links, MAX_ATTACHMENT, 
 use super::history::Wire;
 use super::memory;
 use super::{Broken, START, Verdict, demand};
-use crate::push::Services;
+use crate::push::{Job, Services};
 use crate::store::native::{NativeSql, Trap};
 
 /// What a panic inside an operation destroys, or what storage refuses.
@@ -42,6 +42,10 @@ pub(super) enum Event {
     },
     DeletedAll,
     Fault(String),
+    /// A push service was asked.
+    Asked(Box<Job>),
+    /// A message is pushed no more.
+    GivenUp,
 }
 
 /// One input and what came of it.
@@ -139,6 +143,7 @@ impl Links for View<'_> {
 pub(super) struct Platform {
     pub(super) now: u64,
     pub(super) limits: Limits,
+    services: Services,
     pub(super) sql: Rc<NativeSql>,
     engine: Option<Engine<Rc<NativeSql>>>,
     sockets: BTreeMap<ConnId, Socket>,
@@ -150,10 +155,21 @@ pub(super) struct Platform {
 }
 
 impl Platform {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, services: Services) -> Self {
         let sql = Rc::new(NativeSql::new().unwrap());
         let sockets = BTreeMap::new();
-        Self { now: START, limits, sql, engine: None, sockets, alarm: None, timer: None, mishap: None, next_conn: 0 }
+        Self {
+            now: START,
+            limits,
+            services,
+            sql,
+            engine: None,
+            sockets,
+            alarm: None,
+            timer: None,
+            mishap: None,
+            next_conn: 0,
+        }
     }
 
     pub(super) fn arm(&mut self, mishap: Mishap) {
@@ -182,11 +198,11 @@ impl Platform {
         let had_trap = trapped(self.mishap);
         let engine = self.engine.take();
         let handled = {
-            let Self { now, limits, sql, sockets, .. } = &*self;
+            let Self { now, limits, services, sql, sockets, .. } = &*self;
             catch_unwind(AssertUnwindSafe(|| {
                 let mut engine = engine.unwrap_or_else(|| {
                     let listed = sockets.iter().filter_map(|(id, socket)| Some((*id, socket.attachment.clone()?)));
-                    Engine::restore(limits.clone(), Services::default(), Rc::clone(sql), listed)
+                    Engine::restore(limits.clone(), *services, Rc::clone(sql), listed)
                 });
                 engine.handle(*now, &View(sockets), input);
                 engine
@@ -275,7 +291,8 @@ impl Platform {
                 events.push(Event::DeletedAll);
             }
             Output::Fault { error } => events.push(Event::Fault(error.to_string())),
-            Output::Push(_) | Output::PushGivenUp { .. } => {}
+            Output::Push(job) => events.push(Event::Asked(job)),
+            Output::PushGivenUp { .. } => events.push(Event::GivenUp),
         }
         Ok(())
     }

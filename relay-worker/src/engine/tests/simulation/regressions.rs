@@ -4,6 +4,7 @@ use super::history::Exit::{Away, Cut};
 use super::history::Op::*;
 use super::history::Route::{Direct, Front};
 use super::history::Token::Newest;
+use super::history::Verdict::Refused;
 use super::history::{Setup, Text};
 use super::holds;
 
@@ -16,6 +17,7 @@ const SETUP: Setup = Setup {
     rate: 9999,
     pending: 16,
     pipes: 3,
+    services: 0,
 };
 
 const fn text(from: usize, to: usize, size: u32) -> Text {
@@ -177,4 +179,76 @@ fn an_old_peer_proves_nothing_that_still_waits_in_the_platforms_buffer() {
         Leave { peer: 1, exit: Cut },
     ];
     holds(SETUP, ops);
+}
+
+#[test]
+fn an_alarm_that_was_put_off_while_a_device_had_no_address_that_counts_is_set_when_it_has_one_again() {
+    let ops = vec![
+        Connect { peer: 0, features: 7, route: Front },
+        Equip { device: 1, platform: 77 },
+        Authorize { device: 3, on: true },
+        Equip { device: 3, platform: 2 },
+        Say(tagged(0, 3, 300)),
+        Connect { peer: 0, features: 4, route: Front },
+        OpenWindow { ttl: 60 },
+        OneShot(text(3, 0, 300)),
+        Pair { device: 1, token: Newest, route: Front },
+        Authorize { device: 1, on: true },
+        Say(text(0, 1, 20)),
+        Answer { nth: 6, verdict: Refused, again: false },
+        Pass { ms: 437 },
+        Connect { peer: 1, features: 15, route: Front },
+        Say(text(0, 3, 20)),
+        Equip { device: 1, platform: 1 },
+        Connect { peer: 0, features: 5, route: Front },
+        OneShot(text(1, 0, 20)),
+    ];
+    holds(Setup { services: 7, ..SETUP }, ops);
+}
+
+#[test]
+fn what_a_cleared_item_replaces_does_not_ring_when_its_device_is_found_dead_in_the_same_turn() {
+    let ops = vec![
+        Equip { device: 4, platform: 101 },
+        Authorize { device: 4, on: true },
+        Connect { peer: 0, features: 7, route: Front },
+        Say(tagged(0, 4, 20)),
+        Connect { peer: 4, features: 7, route: Front },
+        Jump { ms: 200_000 },
+        Say(Text { quiet: true, ..tagged(0, 4, 100) }),
+    ];
+    holds(Setup { services: 7, ..SETUP }, ops);
+}
+
+#[test]
+fn a_device_that_comes_back_is_not_pushed_to_for_the_connection_that_it_left_behind() {
+    use super::history::Exit::Vanish;
+    let ops = vec![
+        Equip { device: 4, platform: 101 },
+        Connect { peer: 0, features: 15, route: Front },
+        Authorize { device: 4, on: true },
+        Connect { peer: 4, features: 7, route: Direct },
+        Equip { device: 4, platform: 101 },
+        Leave { peer: 4, exit: Vanish },
+        Say(tagged(0, 4, 300)),
+        Pass { ms: 2_560_912 },
+        Connect { peer: 4, features: 15, route: Front },
+    ];
+    holds(Setup { services: 7, ..SETUP }, ops);
+}
+
+#[test]
+fn an_attempt_at_the_same_millisecond_of_a_clock_that_was_put_back_has_another_name() {
+    let ops = vec![
+        Connect { peer: 0, features: 7, route: Front },
+        Authorize { device: 3, on: true },
+        Equip { device: 3, platform: 1 },
+        Say(text(0, 3, 1500)),
+        Pass { ms: 88_091 },
+        OneShot(text(3, 0, 100)),
+        Jump { ms: -3_600_000 },
+        Connect { peer: 3, features: 1, route: Front },
+        Pass { ms: 27_649_015 },
+    ];
+    holds(Setup { services: 5, ..SETUP }, ops);
 }

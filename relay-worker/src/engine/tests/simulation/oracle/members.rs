@@ -89,11 +89,13 @@ impl Oracle {
                     let may = self.exists != Truth::No && self.listed != Truth::No && self.standing[peer] != Truth::No;
                     demand!(may, "only the authorized are let in", "peer {peer}");
                 }
-                let same = ok.features == features.intersection(Features::ALL).bits();
+                let known = if peer == 0 { Features::AGENT } else { Features::ALL };
+                let same = ok.features == features.intersection(known).bits();
                 demand!(same, "no feature that was not offered", "{ok:?}");
                 if let Some(line) = self.lines.get_mut(&conn) {
                     (line.member, line.challenged) = (true, false);
                 }
+                self.offer_taken(peer);
                 Ok(())
             }
         }
@@ -141,6 +143,7 @@ impl Oracle {
         }
         match claim {
             Claim::Member if peer == 0 && !member && self.exists == Truth::No => self.exists = Truth::Maybe,
+            Claim::Member if !member => self.offer_unsure(peer),
             Claim::Pairing(attempt) if self.attempts[attempt].answer.is_none() && self.attempts[attempt].plausible => {
                 // Stored as pending, with its queue purged, or not.
                 let device = self.attempts[attempt].device;
@@ -190,6 +193,7 @@ impl Oracle {
         self.attempts[attempt].answer = Some(true);
         self.standing[device] = Truth::No;
         self.purge(device);
+        self.push.paired(device, attempt);
         if just_now {
             self.window.close();
             self.note_pending(attempt);
@@ -265,8 +269,14 @@ impl Oracle {
                     demand!(alive.is_none(), "whoever is revoked is cut off", "peer {peer}, {alive:?}");
                 }
                 (Truth::Maybe | Truth::No, true) => {
-                    self.standing[peer] = Truth::Yes;
                     let attempts = &self.attempts;
+                    if self.standing[peer] == Truth::Maybe
+                        || !self.pending.iter().any(|(attempt, _)| attempts[*attempt].device == peer)
+                    {
+                        // What it brought when it paired may have been forgotten.
+                        self.push.forget_address(peer);
+                    }
+                    self.standing[peer] = Truth::Yes;
                     self.pending.retain(|(attempt, _)| attempts[*attempt].device != peer);
                 }
                 (Truth::Yes, true) | (Truth::No, false) => {}
@@ -336,7 +346,9 @@ impl Oracle {
         before: &[Event],
     ) -> Verdict {
         let Some(line) = self.lines.get_mut(&conn) else { return Ok(()) };
+        let was = line.open().then_some(line.peer).filter(|_| code != CloseCode::Replaced.code());
         let already = std::mem::replace(&mut line.closed, true);
+        self.queued_anew(was, code == CloseCode::Restarting.code());
         let line = &self.lines[&conn];
         let told = |event: &Event| matches!(event, Event::Wrote { conn: to, frame: Frame::Error(_) | Frame::AuthError(_), .. } if *to == conn);
         let why = [

@@ -15,7 +15,7 @@ pub(in super::super) struct Sent {
     pub(in super::super) text: Text,
     /// When it was sent for the first time.
     at: u64,
-    copies: Vec<u64>,
+    pub(super) copies: Vec<u64>,
     acted: bool,
     /// Need not come any more: expired, purged, or beyond what is kept for an old peer.
     excused: bool,
@@ -34,9 +34,20 @@ pub(super) struct Copy {
     life: u32,
     /// Whether its tag counts.
     tagged: bool,
+    /// Whether it is quiet, and its sender may say so.
+    quiet: bool,
     written: bool,
     /// A newer one of its tag was accepted.
     replaced: bool,
+}
+
+/// A copy in a queue.
+pub(super) struct InQueue {
+    pub(super) at: u64,
+    pub(super) tagged: bool,
+    pub(super) quiet: bool,
+    /// The clock has jumped since.
+    pub(super) jumped: bool,
 }
 
 /// How many messages to a connection of an old peer may be unproved.
@@ -85,10 +96,15 @@ impl Oracle {
         let text = self.text(message);
         let tagged = text.tag.is_some() && !text.live && features.contains(Features::COLLAPSE);
         let life = self.life[text.to];
-        let copy = Copy { message, at: self.now, jumps: self.jumps, life, tagged, written: false, replaced: false };
+        let quiet = text.quiet && features.contains(Features::COLLAPSE);
+        let (at, jumps) = (self.now, self.jumps);
+        let copy = Copy { message, at, jumps, life, tagged, quiet, written: false, replaced: false };
         self.copies.push(copy);
         let number = self.copies.len() as u64;
-        self.message_mut(message).copies.push(number);
+        let sent = self.message_mut(message);
+        sent.copies.push(number);
+        // It may have waited for a connection, while the clock went back.
+        sent.at = sent.at.min(at);
         number
     }
 
@@ -234,9 +250,10 @@ impl Oracle {
     /// A recipient's queue may have been emptied: nothing that lay in it need come.
     pub(super) fn excuse_all(&mut self, to: usize) {
         let theirs: Vec<u64> = (0..self.sent.len() as u64).filter(|number| self.text(*number).to == to).collect();
-        for number in theirs {
-            self.excuse(number);
+        for number in &theirs {
+            self.excuse(*number);
         }
+        self.push.excuse(to, &theirs);
     }
 
     /// A recipient's queue has been emptied: nothing that lay in it may come.
@@ -244,6 +261,38 @@ impl Oracle {
         self.excuse_all(to);
         self.life[to] += 1;
         self.stored[to].clear();
+        self.push.purge(to);
+    }
+
+    /// The copies of a message that may lie in the queue, as far as pushes go.
+    pub(super) fn in_queue(&self, number: u64) -> Vec<InQueue> {
+        let sent = self.message(number);
+        let to = sent.text.to;
+        let copies = sent.copies.iter().filter(|copy| self.stored[to].contains(copy)).map(|copy| self.copy(*copy));
+        let copies = copies.filter(|copy| {
+            copy.life == self.life[to] && !copy.replaced && copy.at + self.limits.message_life > self.now
+        });
+        let as_queued = |copy: &Copy| InQueue {
+            at: copy.at,
+            tagged: copy.tagged,
+            quiet: copy.quiet,
+            jumped: copy.jumps != self.jumps,
+        };
+        copies.map(as_queued).collect()
+    }
+
+    /// What surely waits for a peer, or is with it and unproved, and that nothing may have replaced.
+    pub(super) fn surely_queued(&self, to: usize) -> Vec<u64> {
+        let theirs = self.owed.iter().copied().filter(|number| self.text(*number).to == to);
+        theirs.filter(|number| !self.may_be_replaced(*number)).collect()
+    }
+
+    /// The message with this content.
+    pub(super) fn with_content(&self, ciphertext: &[u8], message_nonce: &[u8]) -> Option<u64> {
+        let content = String::from_utf8_lossy(ciphertext);
+        let number = content.split(' ').next()?.parse::<u64>().ok()?;
+        let text = self.sent.get(usize::try_from(number).ok()?)?.text;
+        (content == body(number, text.size) && message_nonce == nonce(number)).then_some(number)
     }
 
     /// What is too old is nobody's concern any more.

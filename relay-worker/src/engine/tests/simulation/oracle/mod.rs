@@ -4,11 +4,13 @@
 //!
 //! * [`members`]: who belongs, who is let in, pairing, presence, the end of connections, deadlines.
 //! * [`messages`]: what becomes of each message.
+//! * [`push`]: which messages ring, when, and how often.
 //! * [`pipes`]: which sides of pipes belong together, and when they end.
 
 mod members;
 mod messages;
 mod pipes;
+mod push;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,7 @@ use super::super::super::{ConnId, Limits};
 use super::history::{Oddity, PEERS};
 use super::platform::{Event, Outcome, Platform};
 use super::{START, Verdict, demand};
+use crate::push::Services;
 
 /// What is known of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub(super) enum Cause {
     Odd(ConnId, Oddity),
     /// A side of a pipe comes in.
     Joins(ConnId),
+    /// A push service has answered.
+    Answer(u64, crate::push::Outcome),
     /// The socket ended.
     Ended(ConnId),
     Time,
@@ -147,10 +152,11 @@ pub(super) struct Oracle {
     stored: [BTreeSet<u64>; PEERS],
     /// How often a recipient's queue was emptied for good.
     life: [u32; PEERS],
+    push: push::Pushes,
 }
 
 impl Oracle {
-    pub(super) fn new(limits: Limits, keys: [Ed25519Public; PEERS]) -> Self {
+    pub(super) fn new(limits: Limits, services: Services, keys: [Ed25519Public; PEERS]) -> Self {
         Self {
             limits,
             keys,
@@ -176,6 +182,7 @@ impl Oracle {
             owed: BTreeSet::new(),
             stored: std::array::from_fn(|_| BTreeSet::new()),
             life: [0; PEERS],
+            push: push::Pushes::new(services),
         }
     }
 
@@ -253,6 +260,7 @@ impl Oracle {
                     self.side_closed(*conn, *code, cause)?;
                 }
                 Event::DeletedAll => self.deleted_all()?,
+                Event::Asked(_) | Event::GivenUp => {} // judged when the turn is over
                 Event::Fault(error) => demand!(outcome.refused, "storage fails only when told to", "{error}"),
             }
         }
@@ -260,7 +268,9 @@ impl Oracle {
             self.crashed(cause);
         }
         self.ends(platform, cause, outcome)?;
+        self.judge_pushes(cause, outcome)?;
         if outcome.clean() {
+            self.check_rings(platform)?;
             self.check_deadlines(platform)?;
             self.check_progress(platform)?;
             self.check_sides(platform)?;
@@ -340,7 +350,12 @@ impl Oracle {
         if let Cause::Ended(conn) = cause
             && let Some(line) = self.lines.get_mut(conn)
         {
+            let was = line.open().then_some(line.peer);
             line.closed = true;
+            self.queued_anew(was, false);
+        }
+        if let Cause::Answer(id, answer) = cause {
+            self.push_answered(*id, *answer, outcome.clean());
         }
         if let Cause::Ack(conn, delivery) = cause {
             self.acknowledged(*conn, *delivery, outcome.clean());
@@ -367,7 +382,7 @@ impl Oracle {
                 Ok(())
             }
             Cause::Odd(conn, oddity) => self.after_oddity(*conn, *oddity, outcome),
-            Cause::Ack(..) | Cause::Dialled(_) | Cause::Ended(_) | Cause::Time => Ok(()),
+            Cause::Ack(..) | Cause::Answer(..) | Cause::Dialled(_) | Cause::Ended(_) | Cause::Time => Ok(()),
         }
     }
 

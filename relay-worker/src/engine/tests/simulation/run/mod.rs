@@ -1,6 +1,7 @@
 //! Carries a history out: peers old and new on the platform, and the oracle that watches them.
 
 mod pipes;
+mod push;
 mod rest;
 mod wrong;
 
@@ -17,8 +18,9 @@ use skald_common::wire::{
 use super::super::super::{ConnId, Input, Limits, Origin};
 use super::history::{Exit, History, Op, PEERS, Route, Setup, Text, Token};
 use super::oracle::{Attempt, Cause, Claim, Oracle, body, nonce};
-use super::platform::{Mishap, Outcome, Platform, bytes};
+use super::platform::{Event, Mishap, Outcome, Platform, bytes};
 use super::{START, Verdict, demand};
+use crate::push::Services;
 use crate::store::native::Trap;
 
 /// A peer's view of its connection.
@@ -37,6 +39,8 @@ struct Peer {
     seen: [Option<u64>; PEERS],
     /// Stored messages that the relay has not accepted yet.
     outbox: VecDeque<u64>,
+    /// Its push token and where that leads; none at first.
+    address: (String, i32),
 }
 
 /// What is going on.
@@ -49,6 +53,9 @@ pub(super) struct Run {
     list: [bool; PEERS],
     has_list: bool,
     tokens: u64,
+    /// Pushes that the services were asked for and have not answered, and those that they have.
+    asked: Vec<u64>,
+    answered: Vec<u64>,
     /// How often the relay was woken without anybody's doing, by timer and by alarm.
     woken: [u32; 2],
 }
@@ -77,14 +84,18 @@ impl Run {
             ..Limits::default()
         };
         let keys = std::array::from_fn(|peer| identities[peer].ed25519_pub());
+        let on = |bit: u8| setup.services & bit != 0;
+        let services = Services { apns: on(1), fcm: on(2), web: on(4) };
         Self {
-            oracle: Oracle::new(limits.clone(), keys),
-            platform: Platform::new(limits),
+            oracle: Oracle::new(limits.clone(), services, keys),
+            platform: Platform::new(limits, services),
             peers: std::array::from_fn(|_| Peer::default()),
             identities,
             list: [false; PEERS],
             has_list: false,
             tokens: 0,
+            asked: Vec::new(),
+            answered: Vec::new(),
             woken: [0; 2],
         }
     }
@@ -162,6 +173,11 @@ impl Run {
             Op::Pair { device, token, route } => self.pair(device, token, route),
             Op::Join { pipe, peer, partner } => self.join(pipe, peer, partner),
             Op::Part { pipe, peer } => self.part(pipe, peer),
+            Op::Equip { device, platform } => {
+                self.equip(device, platform);
+                Ok(())
+            }
+            Op::Answer { nth, verdict, again } => self.answer(nth, verdict, again),
             Op::Pass { ms } => self.pass(ms),
             Op::Jump { ms } => {
                 self.platform.now = self.platform.now.saturating_add_signed(ms).max(START / 2);
@@ -179,6 +195,10 @@ impl Run {
 
     fn turn(&mut self, cause: &Cause, input: Input) -> Verdict<Outcome> {
         let outcome = self.platform.turn(input)?;
+        self.asked.extend(outcome.events.iter().filter_map(|event| match event {
+            Event::Asked(job) => Some(job.id),
+            _ => None,
+        }));
         if std::env::var_os("SIMULATION_TRACE").is_some() {
             eprintln!(
                 "{} {cause:?} -> {outcome:?}\n   timer {:?} alarm {:?}",
@@ -283,8 +303,9 @@ impl Run {
             Credentials::Member(features) => Role::Client(AuthClient {
                 namespace_id,
                 client_ed25519_pub: key,
+                device_token: self.peers[peer].address.0.clone(),
+                platform: self.peers[peer].address.1,
                 features: features.bits(),
-                ..AuthClient::default()
             }),
             Credentials::Pairing(attempt, token) => Role::Pairing(AuthPairing {
                 namespace_id,
@@ -309,7 +330,7 @@ impl Run {
         self.oracle.dialled(conn, peer, features, claim, route == Route::Direct);
         let outcome = match route {
             Route::Front => {
-                self.presenting(credentials);
+                self.presenting(peer, credentials);
                 let auth = bytes(self.auth(peer, credentials, &ChallengeNonce::new([0; 32])));
                 let outcome =
                     self.turn(&Cause::Presented(conn), Input::Opened { conn, origin: Origin::Verified { auth } })?;
@@ -322,7 +343,7 @@ impl Run {
             }
             Route::Direct => {
                 let Some(challenge) = self.open_direct(conn)? else { return Ok(None) };
-                self.presenting(credentials);
+                self.presenting(peer, credentials);
                 let auth = bytes(self.auth(peer, credentials, &challenge));
                 self.turn(&Cause::Presented(conn), Input::Frame { conn, bytes: auth })?
             }
@@ -337,9 +358,10 @@ impl Run {
         Ok(None)
     }
 
-    fn presenting(&mut self, credentials: &Credentials) {
-        if let Credentials::Pairing(attempt, _) = *credentials {
-            self.oracle.tries(attempt);
+    fn presenting(&mut self, peer: usize, credentials: &Credentials) {
+        match *credentials {
+            Credentials::Pairing(attempt, _) => self.oracle.tries(attempt),
+            Credentials::Member(_) => self.oracle.offers(peer, self.peers[peer].address.clone()),
         }
     }
 
