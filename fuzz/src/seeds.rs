@@ -242,7 +242,7 @@ fn pushes() -> Vec<(&'static str, Vec<u8>)> {
     let from = push_body::agent().ed25519_pub();
     let data =
         serde_json::json!({"ns": ns, "from": from, "n": "000000010000000000000005", "c": "AAAAAAAAAAAAAAAAAAAAAA=="});
-    let fcm = data.to_string().into_bytes();
+    let fcm = data.to_string().replace("\"from\"", "\"sender\"").into_bytes();
     let apns = serde_json::json!({"aps": {"alert": {"title": "Skald"}}, "d": data}).to_string().into_bytes();
     let wake = serde_json::json!({"ns": ns, "wake": "true"}).to_string().into_bytes();
     let encrypted = [&[9; 16][..], &[0, 0, 16, 0, 65, 4], &[7; 64], &[5; 40]].concat();

@@ -97,8 +97,13 @@ pub(super) fn request(fcm: &Fcm, job: &Job, access: &Access) -> Request {
     if let (Value::Object(android), Some(id)) = (&mut android, payload::collapse(job)) {
         android.insert("collapse_key".to_owned(), id.into());
     }
-    // All values of `data` are strings.
-    let data = Payload::of(job).data(job, "true");
+    // All values of `data` are strings, and "from" is a name that Google keeps to itself: it refuses data that has it.
+    let mut data = Payload::of(job).data(job, "true");
+    if let Value::Object(data) = &mut data
+        && let Some(sender) = data.remove("from")
+    {
+        data.insert("sender".to_owned(), sender);
+    }
     let message = json!({"message": {"token": job.target.token, "android": android, "data": data}});
     let headers =
         vec![("authorization", format!("Bearer {}", access.token)), ("content-type", "application/json".to_owned())];
@@ -160,9 +165,9 @@ mod tests {
         assert_eq!(request.url, "https://fcm.googleapis.com/v1/projects/skald-test/messages:send");
         assert_eq!(header(&request, "authorization"), "Bearer ya29.token");
         let expected = r#"{"message":{"token":"device:token","android":{"priority":"high","collapse_key":"COLLAPSE","ttl":"604800s"},
-            "data":{"ns":"NS","from":"FROM","n":"NONCE","c":"CIPHERTEXT"}}}"#
+            "data":{"ns":"NS","sender":"SENDER","n":"NONCE","c":"CIPHERTEXT"}}}"#
             .replace("NS", &"11".repeat(32))
-            .replace("FROM", &"22".repeat(32))
+            .replace("SENDER", &"22".repeat(32))
             .replace("NONCE", &"33".repeat(12))
             .replace("CIPHERTEXT", &STANDARD.encode([0x44; 100]))
             .replace("COLLAPSE", &"5a".repeat(16));

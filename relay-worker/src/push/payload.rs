@@ -24,7 +24,7 @@ impl Payload {
         if length.is_some_and(|length| length <= MAX_CONTENT) { Self::Content } else { Self::Wake }
     }
 
-    /// The object `d` (push protocol): the same names for every service. `wake` is what the mark of a wake push is.
+    /// The object `d` (push protocol): the same names for every service, save one for FCM. `wake` is what the mark of a wake push is.
     pub(super) fn data(self, job: &Job, wake: impl Into<Value>) -> Value {
         let namespace = job.namespace.to_hex();
         match self {
