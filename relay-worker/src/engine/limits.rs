@@ -20,6 +20,7 @@
 //! | `RELAY_UNAUTHENTICATED_MAX` | sockets per object before `AuthOk` | 16 |
 //! | `RELAY_KEEPALIVE_DEAD_SECS` | seconds of silence that end a KEEPALIVE connection | 120 |
 //! | `RELAY_ACK_TIMEOUT_SECS` | seconds that a delivery may stay unacknowledged beside other traffic | 60 |
+//! | `RELAY_PUSH_UNPROVED_SECS` | seconds unproved, on a client without KEEPALIVE, after which a message is pushed | 60 |
 //! | `RELAY_WINDOW_MESSAGES` | deliveries unacknowledged at a time | 64 |
 //! | `RELAY_WINDOW_BYTES` | bytes unacknowledged or unsent at a time | 1,048,576 |
 //! | `RELAY_HELD_LIVE_MAX` | live messages waiting behind a drain | 16 |
@@ -106,6 +107,8 @@ limits! {
     keepalive_dead = "RELAY_KEEPALIVE_DEAD_SECS", 120, max MAX_SECS;
     /// How long a delivery may stay unacknowledged beside other traffic.
     ack_timeout = "RELAY_ACK_TIMEOUT_SECS", 60, max MAX_SECS;
+    /// How long a message may be unproved on a client without KEEPALIVE before it is pushed.
+    push_unproved = "RELAY_PUSH_UNPROVED_SECS", 60, max MAX_SECS;
     /// Deliveries unacknowledged at a time.
     window_messages = "RELAY_WINDOW_MESSAGES", 64, max 64;
     /// Bytes unacknowledged or unsent at a time.

@@ -30,9 +30,6 @@ use crate::store::{Indexed, Member, Queued, Sql, SqlError};
 pub(super) use device::Device;
 use device::Ringing;
 
-/// A message unproved for this long on a client without KEEPALIVE rings, milliseconds.
-const UNPROVED: u64 = 60_000;
-
 /// Whether a device has its messages without a push.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
@@ -85,7 +82,7 @@ impl<S: Sql> Engine<S> {
     fn ring_overdue(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
         let Some((conn, rung, opened_at)) = self.unsure(member) else { return Ok(()) };
         let rows = self.rows(turn, member, rung)?;
-        let late = rows.iter().rev().find(|row| unproved_until(row, opened_at) <= turn.now);
+        let late = rows.iter().rev().find(|row| self.unproved_until(row, opened_at) <= turn.now);
         let Some(last) = late.map(|row| row.seq) else { return Ok(()) };
         let mut late = self.ringing(turn, member, rung)?;
         late.retain(|message| message.seq <= last);
@@ -249,7 +246,7 @@ impl<S: Sql> Engine<S> {
             return Ok(None);
         }
         let rows = self.rows(turn, member, rung)?;
-        Ok(rows.iter().map(|row| unproved_until(row, opened_at)).min())
+        Ok(rows.iter().map(|row| self.unproved_until(row, opened_at)).min())
     }
 
     /// The messages of a member's queue beyond a number that are worth a push.
@@ -309,11 +306,11 @@ impl<S: Sql> Engine<S> {
         let can = space.authorized().filter(|device| !device.token.is_empty() && is_on(services, device.platform));
         Ok(can.map(|device| (device.no, device.platform == Platform::Web as i32)).collect())
     }
-}
 
-/// Until when a message may be unproved on a connection that was opened then.
-fn unproved_until(row: &Indexed, opened_at: u64) -> u64 {
-    row.at.max(opened_at).saturating_add(UNPROVED)
+    /// Until when a message may be unproved on a connection that was opened then.
+    fn unproved_until(&self, row: &Indexed, opened_at: u64) -> u64 {
+        row.at.max(opened_at).saturating_add(self.limits.push_unproved)
+    }
 }
 
 /// Whether this relay has credentials for the service of a platform.
