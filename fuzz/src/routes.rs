@@ -37,6 +37,7 @@ fn check(host: &str, path: &str, parent: Option<&str>, found: Route) {
         }
         Route::Front(socket) => assert_eq!(path, name(socket)),
         Route::Health => assert_eq!(path, "/healthz"),
+        Route::WebPushKey => assert_eq!(path, "/v1/webpush-key"),
         Route::Unknown => {}
     }
 }

@@ -42,7 +42,7 @@ function tap(object, method, after) {
   prototype[method].tapped = true;
 }
 
-export { PipeEnd } from "./index.js";
+export { PipeEnd, PushLog } from "./index.js";
 
 export class Namespace {
   constructor(state, env) {

@@ -21,6 +21,9 @@ pub const INTERNAL_LINK: &str = "/internal/link";
 /// The connection id of the pipe, in hexadecimal, on [`INTERNAL_LINK`].
 pub const PIPE_HEADER: &str = "x-skald-pipe";
 
+/// Where browsers get the key that they subscribe to pushes with.
+pub const WEBPUSH_KEY: &str = "/v1/webpush-key";
+
 /// Length of a namespace in base32 without padding.
 const BASE32_LEN: usize = 52;
 
@@ -38,6 +41,8 @@ pub enum Socket {
 pub enum Route {
     /// `/healthz`.
     Health,
+    /// `/v1/webpush-key`.
+    WebPushKey,
     /// The namespace is not known before `Auth`: the Worker, or a pipe's end, runs the challenge.
     Front(Socket),
     /// The namespace is in the path or the host: the object runs the challenge.
@@ -50,6 +55,9 @@ pub enum Route {
 pub fn route(host: &str, path: &str, wildcard_parent: Option<&str>) -> Route {
     if path == "/healthz" {
         return Route::Health;
+    }
+    if path == WEBPUSH_KEY {
+        return Route::WebPushKey;
     }
     if let Some(socket) = socket(path) {
         let namespace = wildcard_parent.and_then(|parent| namespace_of_host(host, parent));
@@ -121,6 +129,7 @@ mod tests {
     fn every_documented_path_has_its_route() {
         let at = |path: &str| route("relay.example", path, None);
         assert_eq!(at("/healthz"), Route::Health);
+        assert_eq!(at("/v1/webpush-key"), Route::WebPushKey);
         assert_eq!(at("/v1/ws"), Route::Front(Socket::Control));
         assert_eq!(at("/v1/pipe"), Route::Front(Socket::Pipe));
         assert_eq!(at(&format!("/ns/{NAMESPACE}/v1/ws")), Route::Direct(namespace(), Socket::Control));
@@ -134,6 +143,7 @@ mod tests {
             "/",
             "/v1",
             "/v1/ws/",
+            "/v1/webpush-key/",
             "/V1/ws",
             "//v1/ws",
             INTERNAL_CONTROL,

@@ -1,9 +1,8 @@
 //! Apple's push service (push protocol, APNs).
 
-use serde_json::{Value, json};
-
 use super::credentials::Apns;
 use super::http::{Answer, Request};
+use super::json;
 use super::jwt::window_secs;
 use super::payload::{self, Payload};
 use super::verdict::{Reason, Verdict};
@@ -30,27 +29,44 @@ pub(super) fn request(apns: &Apns, job: &Job, id: [u8; 16], now_ms: u64) -> Resu
         ("content-type", "application/json".to_owned()),
     ];
     headers.extend(payload::collapse(job).map(|id| ("apns-collapse-id", id)));
-    let body = body(job).to_string().into_bytes();
+    let body = body(job).into_bytes();
     Ok(Request { url: format!("{}/3/device/{token}", apns.origin), headers, body })
 }
 
 /// The token of everybody who has this key, in this half hour.
 fn bearer(apns: &Apns, now_ms: u64) -> String {
-    let header = json!({"alg": "ES256", "kid": apns.key_id}).to_string();
-    apns.key.token(&header, &json!({"iss": apns.team_id, "iat": window_secs(now_ms)}))
+    let header = json::object(|header| {
+        header.text("alg", "ES256");
+        header.text("kid", &apns.key_id);
+    });
+    let claims = json::object(|claims| {
+        claims.text("iss", &apns.team_id);
+        claims.number("iat", window_secs(now_ms));
+    });
+    apns.key.token(&header, &claims)
 }
 
-fn body(job: &Job) -> Value {
+/// The alert is what shows if the app does nothing: never content.
+fn body(job: &Job) -> String {
     let payload = Payload::of(job);
-    let mut aps = json!({"alert": {"title": "Skald", "body": "Action required"}, "badge": 1, "sound": "default"});
-    let more = match payload {
-        Payload::Content => json!({"mutable-content": 1, "category": "skald_inbox"}),
-        Payload::Wake => json!({"content-available": 1}),
-    };
-    if let (Value::Object(aps), Value::Object(more)) = (&mut aps, more) {
-        aps.extend(more);
-    }
-    json!({"aps": aps, "d": payload.data(job, true)})
+    json::object(|body| {
+        body.object("aps", |aps| {
+            aps.object("alert", |alert| {
+                alert.text("title", "Skald");
+                alert.text("body", "Action required");
+            });
+            aps.number("badge", 1);
+            aps.text("sound", "default");
+            match payload {
+                Payload::Content => {
+                    aps.number("mutable-content", 1);
+                    aps.text("category", "skald_inbox");
+                }
+                Payload::Wake => aps.number("content-available", 1),
+            }
+        });
+        body.object("d", |data| payload.data(job, "true", data));
+    })
 }
 
 /// Random bytes as a UUID of version 4.
@@ -69,7 +85,7 @@ fn uuid(mut bytes: [u8; 16]) -> String {
 pub(super) fn judge(answer: &Answer, now_ms: u64) -> Option<Verdict> {
     let status = answer.status;
     let json = answer.json();
-    let reason = json.get("reason").and_then(Value::as_str).unwrap_or_default();
+    let reason = json.as_ref().and_then(|json| json.text("reason")).unwrap_or_default();
     Some(match (status, reason) {
         (200, _) => Verdict::sent(status),
         (410, _) => Verdict::gone(Reason::Unregistered, status),
@@ -89,6 +105,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::push::jwt::tests::verified;

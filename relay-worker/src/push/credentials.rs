@@ -4,20 +4,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use p256::SecretKey;
-use p256::pkcs8::{DecodePrivateKey as _, ObjectIdentifier, PrivateKeyInfoRef};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::Services;
+use super::der;
 use super::endpoint::Rules;
+use super::json::Json;
 use super::jwt::Es256;
 use super::verdict::Service;
 
 const APNS_HOST: &str = "api.push.apple.com";
 const FCM_HOST: &str = "fcm.googleapis.com";
-/// PKCS #1, `rsaEncryption`.
-const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 /// Everything that pushes need. Holds secrets.
 #[derive(Default)]
@@ -154,7 +152,8 @@ impl Reader<'_> {
         const SECRETS: [&str; 4] = ["APNS_KEY", "APNS_KEY_ID", "APNS_TEAM_ID", "APNS_TOPIC"];
         self.group(Service::Apns, SECRETS, |read, [key, key_id, team_id, topic]| {
             let der = pem(&key).ok_or(("APNS_KEY", "is no PEM (the .p8 file that Apple gave you)"))?;
-            let key = SecretKey::from_pkcs8_der(&der).map_err(|_| ("APNS_KEY", "is no PKCS #8 key on P-256"))?;
+            let key = der::p256_secret(&der).and_then(|secret| SecretKey::from_slice(secret).ok());
+            let key = key.ok_or(("APNS_KEY", "is no PKCS #8 key on P-256"))?;
             let id = |name, text: &str| {
                 is_id(text).then(|| text.to_owned()).ok_or((name, "has characters that it never has"))
             };
@@ -168,16 +167,15 @@ impl Reader<'_> {
     fn fcm(self) -> Option<Fcm> {
         self.group(Service::Fcm, ["FCM_SERVICE_ACCOUNT"], |read, [account]| {
             let wrong = |what| ("FCM_SERVICE_ACCOUNT", what);
-            let json: Value = serde_json::from_str(&account).map_err(|_| wrong("is no JSON"))?;
-            let text = |name| json.get(name).and_then(Value::as_str).map(str::to_owned);
+            let json = Json::parse(account.as_bytes()).ok_or(wrong("is no JSON"))?;
+            let text = |name| json.text(name).map(str::to_owned);
             let email = text("client_email").ok_or(wrong("has no client_email"))?;
             let key_id = text("private_key_id").ok_or(wrong("has no private_key_id"))?;
             let project = text("project_id").filter(|id| is_id(id)).ok_or(wrong("has no project_id"))?;
             let token_uri = text("token_uri").filter(|uri| is_https(uri)).ok_or(wrong("has no https token_uri"))?;
             let pem_text = Zeroizing::new(text("private_key").ok_or(wrong("has no private_key"))?);
             let key = pem(&pem_text).ok_or(wrong("has a private_key that is no PEM"))?;
-            let is_rsa = PrivateKeyInfoRef::try_from(key.as_slice()).is_ok_and(|info| info.algorithm.oid == RSA);
-            if !is_rsa {
+            if !der::is_rsa(&key) {
                 return Err(wrong("has a private_key that is no PKCS #8 key for RSA"));
             }
             let origin = origin(read("FCM_HOST").as_ref(), FCM_HOST).ok_or(("FCM_HOST", NO_HOST))?;

@@ -1,9 +1,8 @@
 //! Google's push service, the HTTP v1 API (push protocol, FCM).
 
-use serde_json::{Value, json};
-
 use super::credentials::Fcm;
 use super::http::{Answer, Request};
+use super::json::{self, Json};
 use super::jwt::{signed, signing_input};
 use super::payload::{self, Payload};
 use super::verdict::{Reason, Verdict};
@@ -53,13 +52,17 @@ fn is_bearer(token: &str) -> bool {
 /// What is to be signed with RS256, to get an access token.
 pub(super) fn assertion(fcm: &Fcm, now_ms: u64) -> String {
     let issued = now_ms / 1000;
-    let header = json!({"alg": "RS256", "typ": "JWT", "kid": fcm.key_id}).to_string();
-    let claims = json!({
-        "iss": fcm.email,
-        "scope": SCOPE,
-        "aud": fcm.token_uri,
-        "iat": issued,
-        "exp": issued.saturating_add(ASSERTION_SECS),
+    let header = json::object(|header| {
+        header.text("alg", "RS256");
+        header.text("typ", "JWT");
+        header.text("kid", &fcm.key_id);
+    });
+    let claims = json::object(|claims| {
+        claims.text("iss", &fcm.email);
+        claims.text("scope", SCOPE);
+        claims.text("aud", &fcm.token_uri);
+        claims.number("iat", issued);
+        claims.number("exp", issued.saturating_add(ASSERTION_SECS));
     });
     signing_input(&header, &claims)
 }
@@ -81,8 +84,9 @@ pub(super) fn exchanged(fcm: &Fcm, answer: &Answer, now_ms: u64) -> Result<Acces
         _ => return Err(answer.judge(now_ms)),
     }
     let json = answer.json();
-    let token = json.get("access_token").and_then(Value::as_str).filter(|token| is_bearer(token));
-    let life = json.get("expires_in").and_then(Value::as_u64).map(|secs| secs.min(MAX_EXPIRES_IN));
+    let member = |name| json.as_ref().and_then(|json| json.get(name));
+    let token = member("access_token").and_then(Json::as_text).filter(|token| is_bearer(token));
+    let life = member("expires_in").and_then(Json::as_number).map(|secs| secs.min(MAX_EXPIRES_IN));
     let (Some(token), Some(life)) = (token, life) else {
         return Err(answer.not_now(Reason::Nonsense, now_ms));
     };
@@ -93,21 +97,23 @@ pub(super) fn exchanged(fcm: &Fcm, answer: &Answer, now_ms: u64) -> Result<Acces
 
 /// The push.
 pub(super) fn request(fcm: &Fcm, job: &Job, access: &Access) -> Request {
-    let mut android = json!({"priority": "high", "ttl": format!("{MESSAGE_LIFE_SECS}s")});
-    if let (Value::Object(android), Some(id)) = (&mut android, payload::collapse(job)) {
-        android.insert("collapse_key".to_owned(), id.into());
-    }
-    // All values of `data` are strings, and "from" is a name that Google keeps to itself: it refuses data that has it.
-    let mut data = Payload::of(job).data(job, "true");
-    if let Value::Object(data) = &mut data
-        && let Some(sender) = data.remove("from")
-    {
-        data.insert("sender".to_owned(), sender);
-    }
-    let message = json!({"message": {"token": job.target.token, "android": android, "data": data}});
+    let body = json::object(|body| {
+        body.object("message", |message| {
+            message.text("token", &job.target.token);
+            message.object("android", |android| {
+                android.text("priority", "high");
+                if let Some(id) = payload::collapse(job) {
+                    android.text("collapse_key", &id);
+                }
+                android.text("ttl", &format!("{MESSAGE_LIFE_SECS}s"));
+            });
+            // All values are strings.
+            message.object("data", |data| Payload::of(job).data(job, r#""true""#, data));
+        });
+    });
     let headers =
         vec![("authorization", format!("Bearer {}", access.token)), ("content-type", "application/json".to_owned())];
-    Request { url: fcm.url.clone(), headers, body: message.to_string().into_bytes() }
+    Request { url: fcm.url.clone(), headers, body: body.into_bytes() }
 }
 
 /// What Google's answer means. `None`: once more, with a new access token.
@@ -117,9 +123,8 @@ pub(super) fn judge(answer: &Answer, now_ms: u64) -> Option<Verdict> {
         return Some(Verdict::sent(status));
     }
     let json = answer.json();
-    let error = json.get("error");
-    let details = error.and_then(|error| error.get("details")).and_then(Value::as_array);
-    let code = details.into_iter().flatten().find_map(|detail| detail.get("errorCode").and_then(Value::as_str));
+    let details = json.as_ref().and_then(|json| json.get("error")?.get("details"));
+    let code = details.into_iter().flat_map(Json::list).find_map(|detail| detail.text("errorCode"));
     Some(match (status, code.unwrap_or_default()) {
         (404, _) | (400..=499, "UNREGISTERED") => Verdict::gone(Reason::Unregistered, status),
         (401, _) => return None,
@@ -135,6 +140,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::push::tests::{NOW_MS, credentials, header, job};
@@ -165,9 +171,9 @@ mod tests {
         assert_eq!(request.url, "https://fcm.googleapis.com/v1/projects/skald-test/messages:send");
         assert_eq!(header(&request, "authorization"), "Bearer ya29.token");
         let expected = r#"{"message":{"token":"device:token","android":{"priority":"high","collapse_key":"COLLAPSE","ttl":"604800s"},
-            "data":{"ns":"NS","sender":"SENDER","n":"NONCE","c":"CIPHERTEXT"}}}"#
+            "data":{"ns":"NS","from":"FROM","n":"NONCE","c":"CIPHERTEXT"}}}"#
             .replace("NS", &"11".repeat(32))
-            .replace("SENDER", &"22".repeat(32))
+            .replace("FROM", &"22".repeat(32))
             .replace("NONCE", &"33".repeat(12))
             .replace("CIPHERTEXT", &STANDARD.encode([0x44; 100]))
             .replace("COLLAPSE", &"5a".repeat(16));

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::UNIX_EPOCH;
 
-use serde_json::Value;
-
+use super::json::Json;
 use super::verdict::{Reason, Verdict};
 
 /// The longest `Retry-After` that is taken at its word, milliseconds.
@@ -56,9 +55,9 @@ pub enum Failure {
 }
 
 impl Answer {
-    /// The body as JSON; null if it is none.
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
+    /// The body as JSON.
+    pub(super) fn json(&self) -> Option<Json> {
+        Json::parse(&self.body)
     }
 
     /// What any service means by a status that says nothing of tokens. A service that is overloaded or broken may be asked

@@ -1,8 +1,7 @@
 //! The counts of the whole relay, in one table, and how `/healthz` shows them. No identifier is in it, and none can be.
 
-use serde_json::{Map, Value, json};
-
 use super::credentials::{Credentials, Setup};
+use super::json;
 use super::tally::Entry;
 use super::verdict::{Kind, Service};
 use crate::store::{Param, Sql, SqlError, Value as Column};
@@ -55,8 +54,8 @@ fn entry(row: &[Column]) -> Option<Entry> {
         return None;
     };
     Some(Entry {
-        service: Service::ALL.into_iter().find(|known| known.name() == service)?,
-        kind: Kind::ALL.into_iter().find(|known| known.name() == kind)?,
+        service: Service::named(service)?,
+        kind: Kind::named(kind)?,
         count: u64::try_from(*count).ok()?,
         at_ms: u64::try_from(*at).ok()?,
         reason: reason.clone(),
@@ -65,22 +64,31 @@ fn entry(row: &[Column]) -> Option<Entry> {
 
 /// The answer of `/healthz`. `counts`: `None` if they could not be had.
 pub fn health(version: &str, credentials: &Credentials, counts: Option<&[Entry]>) -> String {
-    let mut push = Map::new();
-    for service in Service::ALL {
-        let setup = credentials.setup(service);
-        let mut about = Map::new();
-        about.insert("state".to_owned(), setup.name().into());
-        let mine = counts.unwrap_or_default().iter().filter(|entry| entry.service == service && setup == Setup::On);
-        for entry in mine {
-            let last = json!({"count": entry.count, "last": date(entry.at_ms), "reason": entry.reason});
-            about.insert(entry.kind.name().to_owned(), last);
-        }
-        push.insert(service.name().to_owned(), Value::Object(about));
-    }
-    if counts.is_none() {
-        push.insert("counts".to_owned(), "unavailable".into());
-    }
-    format!("{{\"status\":\"ok\",\"version\":\"{version}\",\"push\":{}}}\n", Value::Object(push))
+    let mut text = json::object(|health| {
+        health.text("status", "ok");
+        health.text("version", version);
+        health.object("push", |push| {
+            for service in Service::ALL {
+                let setup = credentials.setup(service);
+                let mine = counts.unwrap_or_default().iter().filter(|entry| entry.service == service);
+                push.object(service.name(), |about| {
+                    about.text("state", setup.name());
+                    for entry in mine.filter(|_| setup == Setup::On) {
+                        about.object(entry.kind.name(), |last| {
+                            last.number("count", entry.count);
+                            last.text("last", &date(entry.at_ms));
+                            last.text("reason", &entry.reason);
+                        });
+                    }
+                });
+            }
+            if counts.is_none() {
+                push.text("counts", "unavailable");
+            }
+        });
+    });
+    text.push('\n');
+    text
 }
 
 /// Whether there is anything to count.
@@ -110,6 +118,8 @@ const MAX_DATE_MS: u64 = 253_402_300_799_000;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::push::tests::{NOW_MS, credentials, credentials_with};
     use crate::store::native::NativeSql;

@@ -8,6 +8,7 @@
 //! | [`attempt`] | one attempt at one push, step by step |
 //! | `apns`, `fcm`, `web` | the requests and answers of each service |
 //! | `payload`, `jwt`, `encrypt` | what they share: content or wake, tokens, encryption for browsers |
+//! | `json`, `der` | the little that is needed of two formats |
 //! | [`endpoint`] | where a Web Push may go |
 //! | [`http`], [`verdict`] | requests, answers, and what they mean |
 //! | [`tally`], [`ledger`] | outcomes, counted for `/healthz` |
@@ -15,10 +16,12 @@
 mod apns;
 pub mod attempt;
 pub mod credentials;
+mod der;
 mod encrypt;
 pub mod endpoint;
 mod fcm;
 pub mod http;
+mod json;
 mod jwt;
 pub mod ledger;
 mod payload;

@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
 
 use super::Job;
+use super::json::Members;
 
 /// The longest base64 text of a sealed message that travels along. Deployed relays decide on this very number.
 const MAX_CONTENT: usize = 3500;
@@ -24,17 +24,16 @@ impl Payload {
         if length.is_some_and(|length| length <= MAX_CONTENT) { Self::Content } else { Self::Wake }
     }
 
-    /// The object `d` (push protocol): the same names for every service, save one for FCM. `wake` is what the mark of a wake push is.
-    pub(super) fn data(self, job: &Job, wake: impl Into<Value>) -> Value {
-        let namespace = job.namespace.to_hex();
+    /// The object `d` (push protocol): the same names for every service. `wake` is the mark of a wake push, in JSON.
+    pub(super) fn data(self, job: &Job, wake: &str, members: &mut Members<'_>) {
+        members.text("ns", &job.namespace.to_hex());
         match self {
-            Self::Content => json!({
-                "ns": namespace,
-                "from": job.sealed.sender.to_hex(),
-                "n": hex::encode(job.sealed.nonce),
-                "c": STANDARD.encode(&job.sealed.ciphertext),
-            }),
-            Self::Wake => json!({"ns": namespace, "wake": wake.into()}),
+            Self::Content => {
+                members.text("from", &job.sealed.sender.to_hex());
+                members.text("n", &hex::encode(job.sealed.nonce));
+                members.text("c", &STANDARD.encode(&job.sealed.ciphertext));
+            }
+            Self::Wake => members.raw("wake", wake),
         }
     }
 }
@@ -47,6 +46,7 @@ pub(super) fn collapse(job: &Job) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::push::json::object;
     use crate::push::tests::job;
 
     #[test]
@@ -61,7 +61,8 @@ mod tests {
         ] {
             assert_eq!(Payload::of(&job(2, "x", length)), payload, "{length}");
         }
-        let Value::Object(data) = Payload::Content.data(&job(2, "x", 2625), true) else { panic!() };
+        let data = object(|data| Payload::Content.data(&job(2, "x", 2625), "true", data));
+        let data: serde_json::Value = serde_json::from_str(&data).unwrap();
         assert_eq!(data["c"].as_str().unwrap().len(), 3500);
     }
 }

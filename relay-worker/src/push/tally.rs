@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
+use super::json::{self, Json};
 use super::verdict::{Kind, Reason, Service};
 
 /// From one report of a kind to the next, milliseconds.
@@ -76,20 +75,32 @@ impl Waiting {
 
 /// Entries as JSON, for the way between objects.
 pub fn write(entries: &[Entry]) -> String {
-    let entry =
-        |entry: &Entry| json!([entry.service.name(), entry.kind.name(), entry.count, entry.at_ms, entry.reason]);
-    Value::Array(entries.iter().map(entry).collect()).to_string()
+    let entry = |entry: &Entry| {
+        json::object(|members| {
+            members.text("service", entry.service.name());
+            members.text("kind", entry.kind.name());
+            members.number("count", entry.count);
+            members.number("at", entry.at_ms);
+            members.text("reason", &entry.reason);
+        })
+    };
+    format!("[{}]", entries.iter().map(entry).collect::<Vec<_>>().join(","))
 }
 
 /// Entries from JSON; what is none is left out.
 pub fn read(json: &str) -> Vec<Entry> {
-    let list: Vec<(String, String, u64, u64, String)> = serde_json::from_str(json).unwrap_or_default();
-    let entry = |(service, kind, count, at_ms, reason): (String, String, u64, u64, String)| {
-        let service = Service::ALL.into_iter().find(|known| known.name() == service)?;
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind)?;
-        Some(Entry { service, kind, count, at_ms, reason })
+    let json = Json::parse(json.as_bytes());
+    let entry = |json: &Json| {
+        let number = |name| json.get(name).and_then(Json::as_number);
+        Some(Entry {
+            service: Service::named(json.text("service")?)?,
+            kind: Kind::named(json.text("kind")?)?,
+            count: number("count")?,
+            at_ms: number("at")?,
+            reason: json.text("reason")?.to_owned(),
+        })
     };
-    list.into_iter().take(MAX_ENTRIES).filter_map(entry).collect()
+    json.iter().flat_map(Json::list).take(MAX_ENTRIES).filter_map(entry).collect()
 }
 
 #[cfg(test)]
@@ -140,7 +151,13 @@ mod tests {
         }
         assert_eq!(entries.len(), 15);
         assert_eq!(read(&write(&entries)), entries);
-        for nonsense in ["", "{}", "[[]]", r#"[["apns","sent",-1,0,"x"]]"#, r#"[["x","sent",1,0,"x"]]"#] {
+        for nonsense in [
+            "",
+            "{}",
+            "[{}]",
+            r#"[{"service":"apns","kind":"sent","count":-1,"at":0,"reason":""}]"#,
+            r#"[{"service":"x","kind":"sent","count":1,"at":0,"reason":""}]"#,
+        ] {
             assert_eq!(read(nonsense), []);
         }
     }

@@ -28,6 +28,11 @@ impl Service {
         }
     }
 
+    /// The one of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     /// The one of the wire's platform number.
     pub const fn of_platform(platform: i32) -> Option<Self> {
         use skald_common::wire::Platform;
@@ -71,6 +76,11 @@ impl Kind {
             Self::Unavailable => "unavailable",
             Self::GivenUp => "given-up",
         }
+    }
+
+    /// The one of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
     }
 }
 

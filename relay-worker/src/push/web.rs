@@ -1,20 +1,19 @@
 //! Web Push: RFC 8030, with VAPID (RFC 8292) and encrypted content (RFC 8291). The device token is the JSON of a browser's
 //! `PushSubscription`, which anybody can have made up.
 
-use base64::Engine as _;
-use base64::alphabet::URL_SAFE;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use p256::{PublicKey, SecretKey};
-use serde_json::{Value, json};
-
 use super::credentials::Web;
 use super::encrypt::{MAX_PLAINTEXT, Recipient, encrypt};
 use super::endpoint::{Endpoint, EndpointError};
 use super::http::{Answer, Request};
+use super::json::{self, Json};
 use super::jwt::window_secs;
 use super::payload::{self, Payload};
 use super::verdict::{Reason, Verdict};
 use super::{Job, MESSAGE_LIFE_SECS};
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use p256::{PublicKey, SecretKey};
 
 /// How long a VAPID token is valid, seconds; a day at most.
 const VAPID_SECS: u64 = 12 * 3600;
@@ -38,14 +37,15 @@ pub(super) struct Subscription {
 impl Subscription {
     /// From a device token. `href`: what a WHATWG parser makes of a URL.
     pub(super) fn parse(web: &Web, token: &str, href: impl FnOnce(&str) -> Option<String>) -> Result<Self, Reason> {
-        let json: Value = serde_json::from_str(token).map_err(|_| Reason::Malformed)?;
-        let text = |pointer| json.pointer(pointer).and_then(Value::as_str).ok_or(Reason::Malformed);
-        let href = href(text("/endpoint")?).ok_or(Reason::Endpoint(EndpointError::Malformed))?;
+        let json = Json::parse(token.as_bytes()).ok_or(Reason::Malformed)?;
+        let href =
+            href(json.text("endpoint").ok_or(Reason::Malformed)?).ok_or(Reason::Endpoint(EndpointError::Malformed))?;
         let endpoint = Endpoint::check(href, &web.rules).map_err(Reason::Endpoint)?;
-        let bytes = |pointer| BASE64URL.decode(text(pointer)?).map_err(|_| Reason::Malformed);
-        let key = bytes("/keys/p256dh")?;
+        let key = |name| json.get("keys").and_then(|keys| keys.text(name)).ok_or(Reason::Malformed);
+        let bytes = |name| BASE64URL.decode(key(name)?).map_err(|_| Reason::Malformed);
+        let key = bytes("p256dh")?;
         let key = PublicKey::from_sec1_bytes(&key).ok().filter(|_| key.len() == KEY_LEN).ok_or(Reason::Malformed)?;
-        let auth = bytes("/keys/auth")?.try_into().map_err(|_| Reason::Malformed)?;
+        let auth = bytes("auth")?.try_into().map_err(|_| Reason::Malformed)?;
         Ok(Self { endpoint, recipient: Recipient { key, auth } })
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn request(
     salt: [u8; 16],
     now_ms: u64,
 ) -> Option<Request> {
-    let data = |payload: Payload| payload.data(job, true).to_string();
+    let data = |payload: Payload| json::object(|data| payload.data(job, "true", data));
     let content = Some(data(Payload::of(job))).filter(|content| content.len() <= MAX_PLAINTEXT);
     let plaintext = content.unwrap_or_else(|| data(Payload::Wake));
     let body = encrypt(&subscription.recipient, ephemeral, salt, plaintext.as_bytes())?;
@@ -76,7 +76,12 @@ pub(super) fn request(
 
 fn authorization(web: &Web, origin: &str, now_ms: u64) -> String {
     let expires = window_secs(now_ms).saturating_add(VAPID_SECS);
-    let token = web.key.token(VAPID_HEADER, &json!({"aud": origin, "exp": expires, "sub": web.subject}));
+    let claims = json::object(|claims| {
+        claims.text("aud", origin);
+        claims.number("exp", expires);
+        claims.text("sub", &web.subject);
+    });
+    let token = web.key.token(VAPID_HEADER, &claims);
     format!("vapid t={token}, k={}", web.key.public())
 }
 
@@ -90,9 +95,10 @@ pub(super) fn judge(answer: &Answer, now_ms: u64) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use p256::elliptic_curve::sec1::ToSec1Point;
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::push::jwt::tests::verified;
@@ -127,7 +133,10 @@ mod tests {
         assert_eq!(header(&request, "topic"), "5a".repeat(16));
         assert_eq!(header(&request, "content-encoding"), "aes128gcm");
         let data: Value = serde_json::from_slice(&open(&request.body)).unwrap();
-        assert_eq!(data, Payload::Content.data(&job, true));
+        let expected = json!({
+            "ns": "11".repeat(32), "from": "22".repeat(32), "n": "33".repeat(12), "c": STANDARD.encode([0x44; 100]),
+        });
+        assert_eq!(data, expected);
         let authorization = header(&request, "authorization");
         let (token, key) = authorization.strip_prefix("vapid t=").unwrap().split_once(", k=").unwrap();
         assert_eq!(Some(key.to_owned()), credentials().webpush_key());
@@ -165,7 +174,7 @@ mod tests {
         let claims = json!({"aud": "https://push.example.net", "exp": 1_453_523_768, "sub": "mailto:push@example.com"});
         let (_, signed) = verified(token, &URL_SAFE_NO_PAD.decode(key).unwrap());
         assert_eq!(signed, claims);
-        let ours = crate::push::jwt::signing_input(VAPID_HEADER, &claims);
+        let ours = crate::push::jwt::signing_input(VAPID_HEADER, &claims.to_string());
         assert_eq!(ours, token.rsplit_once('.').unwrap().0);
     }
 

@@ -1,6 +1,7 @@
 //! What a namespace keeps: schema, statements and rows, over the small [`Sql`] trait. A Durable Object's SQL in production,
 //! rusqlite in native tests: the same statements. Nothing here decides anything; that is the engine's.
 
+mod access;
 mod members;
 mod namespace;
 #[cfg(all(not(target_arch = "wasm32"), any(test, feature = "testing")))]

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use skald_common::ids::NamespaceId;
 use worker::{Env, Headers, Method, Request, RequestInit, Response, Result, Stub, WebSocket};
 
-use super::{js, session};
+use super::{js, push_log, pushes, session};
 use crate::engine::EndId;
 use crate::front::address_limit::AddressLimit;
 use crate::front::routes::{self, Route, Socket};
@@ -31,7 +31,8 @@ thread_local! {
 /// Answers one request.
 pub(super) async fn serve(request: Request, env: Env) -> Result<Response> {
     match route(&request, &env)? {
-        Route::Health => health(),
+        Route::Health => health(&env).await,
+        Route::WebPushKey => webpush_key(&env),
         Route::Unknown => Response::error("not found", 404),
         Route::Front(_) | Route::Direct(..) if !wants_upgrade(&request)? => upgrade_required(),
         Route::Front(socket) | Route::Direct(_, socket) if !admitted(&request, &env, socket).await? => {
@@ -86,9 +87,20 @@ pub(super) fn upgrade_required() -> Result<Response> {
     Ok(response)
 }
 
-fn health() -> Result<Response> {
-    let response = Response::ok(concat!(r#"{"status":"ok","version":""#, env!("CARGO_PKG_VERSION"), "\"}\n"))?;
+async fn health(env: &Env) -> Result<Response> {
+    let response = Response::ok(push_log::health(env).await)?;
     response.headers().set("content-type", "application/json")?;
+    Ok(response)
+}
+
+/// The key that browsers subscribe with; web apps of any origin may ask for it.
+fn webpush_key(env: &Env) -> Result<Response> {
+    let response = match pushes::credentials(env).webpush_key() {
+        Some(key) => Response::ok(key)?,
+        None => Response::error("no Web Push here", 404)?,
+    };
+    response.headers().set("content-type", "text/plain")?;
+    response.headers().set("access-control-allow-origin", "*")?;
     Ok(response)
 }
 

@@ -70,6 +70,8 @@ mod raw {
         pub(super) fn hostname(this: &Url) -> String;
         #[wasm_bindgen(method, getter)]
         pub(super) fn pathname(this: &Url) -> String;
+        #[wasm_bindgen(method, getter)]
+        pub(super) fn href(this: &Url) -> String;
     }
 }
 
@@ -78,6 +80,11 @@ mod raw {
 pub(super) fn host_and_path(request: &Request) -> Result<(String, String)> {
     let url = raw::Url::new(&request.inner().url())?;
     Ok((url.hostname(), url.pathname()))
+}
+
+/// What the platform makes of a URL (WHATWG); nothing if it is none.
+pub(super) fn href(text: &str) -> Option<String> {
+    Some(raw::Url::new(text).ok()?.href())
 }
 
 /// Calls a method of any JavaScript value.

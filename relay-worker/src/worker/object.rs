@@ -17,25 +17,28 @@ use worker::{
 };
 
 use super::js::{self, BROKEN};
+use super::pushes::Asker;
 use super::sql::ObjectSql;
-use super::{crash, front};
+use super::{crash, front, pushes};
 use crate::engine::{ConnId, EndId, Engine, Input, Limits, Links, Origin, Output, conn_of};
 use crate::front::routes::{
     INTERNAL_CONTROL, INTERNAL_PIPE, PIPE_AUTH_HEADER, PIPE_END_HEADER, Route, Socket, VERIFIED_AUTH_HEADER,
 };
-use crate::push::Services;
+use crate::push::{Access, Credentials, Job, Verdict};
+use crate::store::Store;
 
 /// See the module.
 #[durable_object(fetch)]
 pub struct Namespace {
     object: Rc<Object>,
-    env: Env,
 }
 
 /// What timers share with the platform's entry points.
 struct Object {
     state: State,
+    env: Env,
     limits: Limits,
+    credentials: Rc<Credentials>,
     memory: RefCell<Option<Memory>>,
     timer: RefCell<Option<js::Timer>>,
 }
@@ -53,8 +56,9 @@ impl DurableObject for Namespace {
         if let Err(error) = js::answer_automatically(&state, PING, PONG) {
             worker::console_error!("auto-response: {error}");
         }
-        let object = Object { state, limits: js::limits(&env), memory: RefCell::default(), timer: RefCell::default() };
-        Self { object: Rc::new(object), env }
+        let (limits, credentials) = (js::limits(&env), pushes::credentials(&env));
+        let (memory, timer) = (RefCell::default(), RefCell::default());
+        Self { object: Rc::new(Object { state, env, limits, credentials, memory, timer }) }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -66,7 +70,7 @@ impl DurableObject for Namespace {
                 return Response::error("no such end", 400);
             };
             Origin::Pipe { auth: decoded(&request, PIPE_AUTH_HEADER)?.into(), end }
-        } else if let Route::Direct(namespace, Socket::Control) = front::route(&request, &self.env)? {
+        } else if let Route::Direct(namespace, Socket::Control) = front::route(&request, &self.object.env)? {
             Origin::Direct { challenge: ChallengeNonce::new(js::random()?), namespace }
         } else {
             return Response::error("not found", 404);
@@ -189,7 +193,7 @@ impl Object {
         }
         let attachments = known.iter().map(|(conn, attachment, _)| (*conn, attachment));
         let engine =
-            Engine::restore(self.limits.clone(), Services::default(), ObjectSql::new(&self.state), attachments);
+            Engine::restore(self.limits.clone(), self.credentials.services(), ObjectSql::new(&self.state), attachments);
         let memory = Memory { engine, sockets: HashMap::new(), known: js::Known::default() };
         known.into_iter().fold(memory, |mut memory, (conn, _, socket)| {
             memory.known.insert(&socket, conn);
@@ -210,10 +214,16 @@ impl Object {
             Output::WakeAt { at_ms } => js::set_alarm(&self.state.storage(), at_ms),
             Output::Timer { at_ms } => self.set_timer(at_ms),
             Output::DeleteAll => js::delete_all(&self.state.storage()),
-            Output::Push(_) => {}
-            Output::PushGivenUp { platform } => worker::console_log!("push to platform {platform} given up"),
+            Output::Push(job) => self.push(*job),
+            Output::PushGivenUp { platform } => pushes::given_up(&self.env, platform),
             Output::Fault { error } => worker::console_error!("{error}"),
         }
+    }
+
+    /// Begins a push when this turn is over. It keeps the object no longer than its requests take.
+    fn push(self: &Rc<Self>, job: Job) {
+        let object = Rc::downgrade(self);
+        pushes::start(&self.credentials, job, move || object.upgrade());
     }
 
     /// Replaces the pending timer. While one is pending the object cannot hibernate.
@@ -231,6 +241,27 @@ impl Object {
                 .ok()
         });
         self.timer.replace(timer);
+    }
+}
+
+impl Asker for Rc<Object> {
+    fn env(&self) -> &Env {
+        &self.env
+    }
+
+    fn stored_access(&self) -> Option<Access> {
+        let stored = Store::new(ObjectSql::new(&self.state)).access();
+        stored.inspect_err(|error| worker::console_error!("{error}")).ok().flatten()
+    }
+
+    fn store_access(&self, access: &Access) {
+        if let Err(error) = Store::new(ObjectSql::new(&self.state)).put_access(access) {
+            worker::console_error!("{error}");
+        }
+    }
+
+    fn pushed(&self, id: u64, verdict: Verdict) {
+        self.turn(None, Input::Pushed { id, outcome: verdict.outcome });
     }
 }
 

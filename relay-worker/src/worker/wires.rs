@@ -77,6 +77,11 @@ impl Wires {
     }
 }
 
+/// A call into this wasm that does nothing, for JavaScript that is to call a closure much later.
+pub(super) fn awaken() -> JsValue {
+    AWAKEN.with(Clone::clone)
+}
+
 /// `handler` as a listener of a socket, which is closed if this wasm instance is gone; or of a timer.
 pub(super) fn guarded(socket: Option<&web_sys::WebSocket>, handler: &JsValue) -> Function {
     AWAKEN.with(|awaken| raw::guarded(socket, awaken, handler))
