@@ -4,7 +4,7 @@ use super::credentials::Apns;
 use super::http::{Answer, Request};
 use super::json;
 use super::jwt::window_secs;
-use super::payload::{self, Payload};
+use super::payload::{self, Names, Payload};
 use super::verdict::{Reason, Verdict};
 use super::{Job, MESSAGE_LIFE_SECS};
 
@@ -65,7 +65,7 @@ fn body(job: &Job) -> String {
                 Payload::Wake => aps.number("content-available", 1),
             }
         });
-        body.object("d", |data| payload.data(job, "true", data));
+        body.object("d", |data| payload.data(job, Names::OURS, data));
     })
 }
 

@@ -4,7 +4,7 @@ use super::credentials::Fcm;
 use super::http::{Answer, Request};
 use super::json::{self, Json};
 use super::jwt::{signed, signing_input};
-use super::payload::{self, Payload};
+use super::payload::{self, Names, Payload};
 use super::verdict::{Reason, Verdict};
 use super::{Job, MESSAGE_LIFE_SECS};
 
@@ -107,8 +107,7 @@ pub(super) fn request(fcm: &Fcm, job: &Job, access: &Access) -> Request {
                 }
                 android.text("ttl", &format!("{MESSAGE_LIFE_SECS}s"));
             });
-            // All values are strings.
-            message.object("data", |data| Payload::of(job).data(job, r#""true""#, data));
+            message.object("data", |data| Payload::of(job).data(job, Names::FCM, data));
         });
     });
     let headers =
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!(request.url, "https://fcm.googleapis.com/v1/projects/skald-test/messages:send");
         assert_eq!(header(&request, "authorization"), "Bearer ya29.token");
         let expected = r#"{"message":{"token":"device:token","android":{"priority":"high","collapse_key":"COLLAPSE","ttl":"604800s"},
-            "data":{"ns":"NS","from":"FROM","n":"NONCE","c":"CIPHERTEXT"}}}"#
+            "data":{"ns":"NS","sender":"FROM","n":"NONCE","c":"CIPHERTEXT"}}}"#
             .replace("NS", &"11".repeat(32))
             .replace("FROM", &"22".repeat(32))
             .replace("NONCE", &"33".repeat(12))

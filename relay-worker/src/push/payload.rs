@@ -24,18 +24,34 @@ impl Payload {
         if length.is_some_and(|length| length <= MAX_CONTENT) { Self::Content } else { Self::Wake }
     }
 
-    /// The object `d` (push protocol): the same names for every service. `wake` is the mark of a wake push, in JSON.
-    pub(super) fn data(self, job: &Job, wake: &str, members: &mut Members<'_>) {
+    /// The object `d` (push protocol).
+    pub(super) fn data(self, job: &Job, names: Names, members: &mut Members<'_>) {
         members.text("ns", &job.namespace.to_hex());
         match self {
             Self::Content => {
-                members.text("from", &job.sealed.sender.to_hex());
+                members.text(names.from, &job.sealed.sender.to_hex());
                 members.text("n", &hex::encode(job.sealed.nonce));
                 members.text("c", &STANDARD.encode(&job.sealed.ciphertext));
             }
-            Self::Wake => members.raw("wake", wake),
+            Self::Wake => members.raw("wake", names.wake),
         }
     }
+}
+
+/// What differs between services.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    /// What the sender is called.
+    from: &'static str,
+    /// The mark of a wake push, in JSON.
+    wake: &'static str,
+}
+
+impl Names {
+    /// Where we may choose.
+    pub(super) const OURS: Self = Self { from: "from", wake: "true" };
+    /// FCM has strings alone, and refuses a member `from`, which it keeps for itself.
+    pub(super) const FCM: Self = Self { from: "sender", wake: r#""true""# };
 }
 
 /// The collapse id as services know it: 32 hexadecimal digits.
@@ -61,7 +77,7 @@ mod tests {
         ] {
             assert_eq!(Payload::of(&job(2, "x", length)), payload, "{length}");
         }
-        let data = object(|data| Payload::Content.data(&job(2, "x", 2625), "true", data));
+        let data = object(|data| Payload::Content.data(&job(2, "x", 2625), Names::OURS, data));
         let data: serde_json::Value = serde_json::from_str(&data).unwrap();
         assert_eq!(data["c"].as_str().unwrap().len(), 3500);
     }

@@ -7,7 +7,7 @@ use super::endpoint::{Endpoint, EndpointError};
 use super::http::{Answer, Request};
 use super::json::{self, Json};
 use super::jwt::window_secs;
-use super::payload::{self, Payload};
+use super::payload::{self, Names, Payload};
 use super::verdict::{Reason, Verdict};
 use super::{Job, MESSAGE_LIFE_SECS};
 use base64::Engine as _;
@@ -59,7 +59,7 @@ pub(super) fn request(
     salt: [u8; 16],
     now_ms: u64,
 ) -> Option<Request> {
-    let data = |payload: Payload| json::object(|data| payload.data(job, "true", data));
+    let data = |payload: Payload| json::object(|data| payload.data(job, Names::OURS, data));
     let content = Some(data(Payload::of(job))).filter(|content| content.len() <= MAX_PLAINTEXT);
     let plaintext = content.unwrap_or_else(|| data(Payload::Wake));
     let body = encrypt(&subscription.recipient, ephemeral, salt, plaintext.as_bytes())?;
