@@ -7,6 +7,7 @@ use skald_common::wire::{
     PresenceRequest, Role, encode,
 };
 use skald_relay_worker::engine::{ConnId, Input, Origin};
+use skald_relay_worker::push::Outcome;
 
 use crate::relay_world::{AGENT, PEOPLE, World, namespace, person};
 use crate::tape::Tape;
@@ -44,7 +45,7 @@ impl Play {
 
     /// One event.
     pub(crate) fn step(&mut self, tape: &mut Tape<'_>) {
-        match tape.below(20) {
+        match tape.below(21) {
             0 => self.open_direct(tape),
             1 | 2 => {
                 let (role, who) = role(tape);
@@ -97,6 +98,7 @@ impl Play {
                 }
             }
             18 => self.world.fail_storage(u32::from(tape.byte() % 8)),
+            20 => self.answer_push(tape),
             _ => {
                 let conn = ConnId(u64::from(tape.byte()));
                 if tape.byte() & 1 == 0 {
@@ -104,6 +106,22 @@ impl Play {
                 }
             }
         }
+    }
+
+    /// A push service answers one of the pushes, for the first time or again, or one that nobody asked for.
+    fn answer_push(&mut self, tape: &mut Tape<'_>) {
+        let (which, what) = (tape.below(9), tape.below(5));
+        let count = self.world.asked.len();
+        let id = self.world.asked.get(which % count.max(1)).copied().filter(|_| which < 8);
+        let id = id.unwrap_or_else(|| tape.number());
+        let outcome = match what {
+            0 => Outcome::Sent,
+            1 => Outcome::TokenGone,
+            2 => Outcome::Refused,
+            3 => Outcome::Unavailable { retry_after_ms: None },
+            _ => Outcome::Unavailable { retry_after_ms: Some(tape.number()) },
+        };
+        self.world.step(Input::Pushed { id, outcome });
     }
 
     fn open_direct(&mut self, tape: &mut Tape<'_>) {
@@ -148,7 +166,7 @@ fn role(tape: &mut Tape<'_>) -> (Role, usize) {
             namespace_id: namespace().to_vec(),
             client_ed25519_pub: key,
             device_token: "t".repeat(usize::from(features % 3 == 2)),
-            platform: i32::from(tape.byte()),
+            platform: [0, 1, 2, 101, 77][tape.below(5)],
             features,
         }),
         _ => Role::Pairing(AuthPairing {
@@ -217,8 +235,12 @@ mod tests {
             let seed = seeds.iter().find(|seed| seed.target == "relay_engine" && seed.name == name).unwrap();
             let world = play(&seed.bytes);
             let admitted = world.sockets.values().filter(|socket| socket.admitted).count();
+            if name == "seed-push" {
+                assert_eq!(world.asked.len(), 3, "pushed, refused for now, pushed again, answered; and the next");
+            }
             (admitted, world.delivered, world.announced)
         };
+        assert_eq!(reached("seed-push"), (2, 0, 0));
         assert_eq!(reached("seed-messages"), (2, 3, 0));
         assert_eq!(reached("seed-queue"), (3, 2, 0));
         assert_eq!(reached("seed-pairing"), (4, 0, 1));

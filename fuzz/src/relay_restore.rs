@@ -2,14 +2,14 @@
 //! misjudge what it finds; it must not panic, spin, or write what the platform does not take.
 
 use skald_relay_worker::engine::Origin;
-use skald_relay_worker::store::{Param, Sql as _};
+use skald_relay_worker::store::{Param, Sql as _, Store};
 
 use crate::relay_engine::Play;
 use crate::relay_world::{AGENT, Oracle, World, namespace, person};
 use crate::tape::Tape;
 
 const MAX_STEPS: usize = 60;
-const TABLES: [(&str, usize); 3] = [("namespace", 8), ("member", 7), ("queue", 7)];
+const TABLES: [(&str, usize); 4] = [("namespace", 8), ("member", 7), ("queue", 7), ("push", 2)];
 
 /// The target.
 pub fn run(data: &[u8]) {
@@ -42,6 +42,9 @@ fn found(world: &mut World) {
     let agent = AuthAgent { agent_ed25519_pub: person(AGENT).ed25519_pub().to_vec(), features: Features::ALL.bits() };
     let auth = encode(Frame::Auth(Auth { role: Some(Role::Agent(agent)), signature: vec![0; 64] }));
     world.open(Origin::Verified { auth: auth.into() });
+    // The table that comes with the first push.
+    let store = Store::new(std::rc::Rc::clone(&world.sql));
+    store.put_push(1, &[]).expect("nothing told it to fail");
 }
 
 /// Gives a socket another attachment: noise, or a record with the fields of the engine's own.

@@ -10,7 +10,7 @@ use skald_common::crypto::{Identity, Seed};
 use skald_common::ids::{ChallengeNonce, Ed25519Public, NamespaceId};
 use skald_common::wire::{self, ErrorCode, Frame};
 use skald_relay_worker::engine::{ConnId, Engine, Input, Limits, Links, MAX_ATTACHMENT, Origin, Output, conn_of};
-use skald_relay_worker::push::Services;
+use skald_relay_worker::push::{Job, Services};
 use skald_relay_worker::store::Sql as _;
 use skald_relay_worker::store::native::NativeSql;
 
@@ -48,6 +48,9 @@ pub fn limits() -> Limits {
         ..Limits::default()
     }
 }
+
+/// All of them, so that every device with a token is pushed to.
+const SERVICES: Services = Services { apns: true, fcm: true, web: true };
 
 /// Written and not proved, for a peer without receipts: the engine's own bound.
 const MAX_UNPROVED: u64 = 200;
@@ -108,6 +111,8 @@ pub struct World {
     pub delivered: u32,
     /// Devices that the agent was told of.
     pub announced: u32,
+    /// Pushes that services were asked for.
+    pub asked: Vec<u64>,
     engine: Option<Engine<Rc<NativeSql>>>,
     limits: Limits,
     alarm: Option<u64>,
@@ -132,6 +137,7 @@ impl World {
             oracle: Oracle::Strict,
             delivered: 0,
             announced: 0,
+            asked: Vec::new(),
             engine: None,
             limits: limits(),
             alarm: None,
@@ -149,7 +155,7 @@ impl World {
         self.restored = self.engine.is_none();
         let mut engine = self.engine.take().unwrap_or_else(|| {
             let attachments = self.sockets.iter().filter_map(|(id, socket)| Some((*id, socket.attachment.clone()?)));
-            Engine::restore(self.limits.clone(), Services::default(), Rc::clone(&self.sql), attachments)
+            Engine::restore(self.limits.clone(), SERVICES, Rc::clone(&self.sql), attachments)
         });
         let malformed = self.malformed(&input);
         engine.handle(self.now, &View(&self.sockets), input);
@@ -213,7 +219,8 @@ impl World {
                 self.sql.delete_all().expect("nothing told it to fail");
                 self.alarm = None;
             }
-            Output::Push(_) | Output::PushGivenUp { .. } => {}
+            Output::Push(job) => self.on_push(&job),
+            Output::PushGivenUp { .. } => {}
             Output::Fault { error } => {
                 assert!(self.failing || self.oracle == Oracle::Forged, "storage failed by itself: {error}");
                 self.failing = false;
@@ -221,6 +228,19 @@ impl World {
                 self.founded = true;
             }
         }
+    }
+
+    fn on_push(&mut self, job: &Job) {
+        let token = &job.target.token;
+        assert!(!token.is_empty() && (token.len() <= 4096 || self.oracle == Oracle::Forged), "no token");
+        assert!(matches!(job.target.platform, 1 | 2 | 101), "a push to nowhere");
+        if self.oracle == Oracle::Strict {
+            assert_eq!(job.namespace, namespace());
+            let key = (job.sealed.sender.to_vec(), job.sealed.ciphertext.clone());
+            assert!(self.posted.contains(&key), "a push of what its sender never sent");
+            assert!(!self.asked.contains(&job.id), "two attempts of one name");
+        }
+        self.asked.push(job.id);
     }
 
     fn on_send(&mut self, conn: ConnId, bytes: Bytes) {

@@ -105,6 +105,20 @@ fn relay_histories() -> Vec<(&'static str, Vec<u8>)> {
         ("challenge", with(&[&[0, 5, 0], &[4, 2, 1, 2, 7, 1, 0], &[12, 0, 1], &[0, 6, 0], &[14, 10, 99]])),
         ("slow", with(&[&[17, 21, 255, 1, 0], &message(1, 0, 0), &message(1, 1, 0), &[14, 8, 250], &[17, 0, 0, 1, 0]])),
         ("faults", with(&[&[18, 0], &message(1, 2, 0), &[18, 1], &[6, 4, 0b0110, 0], &[13, 0], &[13, 1]])),
+        (
+            "push",
+            with(&[
+                &[1, 1, 1, 5, 2], // the device comes again, with a token
+                &[12, 2, 3],      // and is cut off
+                &message(1, 0, 0),
+                &[20, 0, 3],  // not now
+                &[14, 6, 99], // later
+                &[20, 1, 0],
+                &message(1, 64, 0),
+                &[20, 2, 1], // the token is dead
+                &message(1, 0, 0),
+            ]),
+        ),
         ("presence", with(&[&[6, 7, 0, 0], &[11, 1], &[12, 1, 0], &[6, 7, 1, 0], &[5, 0, 0, 2, 255, 255, 0]])),
     ]
 }
@@ -113,10 +127,16 @@ fn forgeries() -> Vec<(&'static str, Vec<u8>)> {
     // As `relay_restore` reads them: fields of a record, and columns of a row.
     let member = [0, 1, 0, 1, 4, 4, 0, 1, 5, 0, 1, 6, 1, 3, 6, 0, 7, 0, 3, 5, 1];
     let row = [1, 2, 65, 66, 67, 68, 69, 70, 71, 1, 6, 1, 7, 1, 7, 0, 0, 3, 3, 2, 0, 12];
+    // What is remembered of pushes to device 1: up to number 7, one wanted at the end of time, one under way.
+    let pushes = [
+        8, 7, 18, 14, 8, 1, 24, 1, 40, 255, 255, 255, 255, 255, 255, 255, 127, 18, 11, 8, 2, 57, 1, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let push = [&[1, 3, 65, 66, 0, 7, 1, 2, 0, pushes.len() as u8][..], &pushes, &[3, 13, 0, 3, 13, 1]].concat();
     // A connection that was opened at the end of time.
     let late = [&[0, 0, 9, 1, 3, 1, 0][..], &[255; 8], &[2, 0, 1, 3, 0, 1, 3, 13, 0, 3, 13, 1]].concat();
     vec![
         ("late", late),
+        ("push", push),
         ("attachment", [&member[..], &[3, 14, 10, 99], &[3, 6, 4, 2, 0]].concat()),
         ("row", [&row[..], b"nonce nonce!", &[2, 0, 3, b'a', b'b', b'c'], &[4, 1, 1, 0, 7, 2]].concat()),
     ]
