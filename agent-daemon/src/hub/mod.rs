@@ -165,6 +165,7 @@ impl Hub {
     /// Takes one input.
     pub(crate) fn handle(&mut self, ctx: &mut Ctx<'_>, input: Input) -> Step {
         self.answers_settled();
+        self.pushes_settled();
         if std::mem::take(&mut self.wrote) {
             self.went_well(Cause::Storage);
         }
@@ -221,6 +222,7 @@ impl Hub {
         self.went_wrong(Cause::Storage, format!("the state could not be stored: {why}"), now);
         let error = ApiError::Storage(why.to_owned());
         self.fail_waiters(&error);
+        self.forget_fresh_acks();
         self.realign_soon(now);
         self.step = Step::default();
     }

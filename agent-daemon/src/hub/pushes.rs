@@ -100,6 +100,8 @@ struct Text {
     quiet: bool,
     attempts: u32,
     not_before: Millis,
+    /// The step in which it was called for.
+    step: u64,
 }
 
 /// Everything that is owed or on its way.
@@ -111,6 +113,8 @@ pub(crate) struct Pushes {
     /// When every device is to be owed a realignment.
     realign_at: Option<Millis>,
     last_token: u64,
+    /// Counts steps.
+    step: u64,
 }
 
 impl Pushes {
@@ -292,7 +296,22 @@ impl Hub {
 
     fn queue_text(&mut self, ctx: &mut Ctx<'_>, to: Ed25519Public, content: ToDevice, quiet: bool) {
         let json = Payload { id: ctx.uuid(), ts: self.date(ctx.now).unwrap_or(ctx.now.unix), content }.to_json();
-        self.wait_for_relay(Text { to, json, quiet, attempts: 0, not_before: 0 });
+        let step = self.pushes.step;
+        self.wait_for_relay(Text { to, json, quiet, attempts: 0, not_before: 0, step });
+    }
+
+    /// A step begins: what was called for before has happened.
+    pub(super) fn pushes_settled(&mut self) {
+        self.pushes.step += 1;
+    }
+
+    /// The step under way could not be stored: the answer that came with it does not count, whatever its phone was to be
+    /// told. What is announced to people is still told: better once too often.
+    pub(super) fn forget_fresh_acks(&mut self) {
+        let step = self.pushes.step;
+        let fresh = |text: &Text| text.quiet && text.step == step;
+        self.pushes.texts.retain(|text| !fresh(text));
+        self.pushes.flights.retain(|_, flight| !matches!(&flight.cargo, Cargo::Text(text) if fresh(text)));
     }
 
     fn wait_for_relay(&mut self, text: Text) {

@@ -38,6 +38,25 @@ fn a_message_that_cannot_be_stored_is_not_acted_on_and_counts_when_it_comes_agai
 }
 
 #[test]
+fn a_phone_is_not_told_that_an_answer_counts_which_could_not_be_stored() {
+    let mut world = World::new();
+    world.our_phone(1);
+    let mut skald = world.host("skald");
+    let id = world.shown_approval(&skald, 1);
+    world.full = true;
+    assert!(!world.approve(1, &id));
+    world.full = false;
+    world.advance(60_000);
+    let told = world.accept_all();
+    assert!(told.iter().all(|sent| sent.json["kind"] != "ack"), "{told:?}");
+    assert!(skald.calls().is_empty());
+    world.counter -= 1;
+    assert!(world.approve(1, &id));
+    let acks: Vec<_> = world.accept_all().into_iter().filter(|sent| sent.json["kind"] == "ack").collect();
+    assert!(acks.len() == 1 && acks[0].json["outcome"] == "accepted", "{acks:?}");
+}
+
+#[test]
 fn what_cannot_be_stored_is_refused_with_an_error_and_leaves_no_trace() {
     let mut world = World::new();
     world.phone(1);

@@ -176,3 +176,26 @@ fn a_phone_that_paired_again_too_late_is_still_owed_the_inbox() {
     ];
     replay(5986, &steps);
 }
+
+/// The disk refused an answer, and its phone was told all the same that it counts. A relay without receipts had lost it by
+/// then, and the next answer was delivered.
+#[test]
+fn an_answer_that_the_disk_refused_is_not_told_to_count() {
+    let steps = [
+        Step(RelayPower { up: true }, 255),
+        Step(PhoneWakes { phone: 0 }, 255),
+        Step(Settings { confirm: false, delay: false }, 1),
+        Step(RelayFeatures { modern: false }, 2),
+        Step(HostConnects { host: 0, linger: 1 }, 3),
+        Step(Waits { ms: 300_000 }, 255),
+        Step(OpensWindow, 1),
+        Step(Pairs { phone: 0 }, 255),
+        Step(Raise { host: 0, kind: 0, number: 2, content: 0, large: false, life: 2 }, 2),
+        Step(Disk(Refuse(1)), 255),
+        Step(Tapped { phone: 0, which: 3, tap: No }, 255),
+        Step(Waits { ms: 11_400 }, 255),
+        Step(Tapped { phone: 0, which: 1, tap: Yes }, 255),
+        Step(Raise { host: 0, kind: 0, number: 1, content: 0, large: false, life: 0 }, 255),
+    ];
+    replay(23867, &steps);
+}
