@@ -13,7 +13,7 @@ import { parseArgs } from "node:util";
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const GRACE_MS = 500;
 const USAGE = `usage: scripts/relay [--port N] [--listen ADDR] [--data DIR] [--build DIR] [--around FILE] [--verbose]
-                     [--outbound ADDR] [--var NAME=VALUE]...
+                     [--outbound ADDR] [--secrets DIR] [--var NAME=VALUE]...
 
 Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it accepts connections.
 
@@ -24,6 +24,8 @@ Serves a relay until stopped and prints "listening on http://ADDR:PORT" once it 
   --around FILE     a module that stands around the relay, which it imports as "./index.js"
   --outbound ADDR   every request that the relay itself makes goes there instead, as plain HTTP with its own Host, and
                     X-Forwarded-Proto for the scheme it had: for tests
+  --secrets DIR     the keys for pushes (docs/push.md), one file each, named as the secret; arguments are seen by every
+                    user of the machine
   --verbose         the runtime tells more
   --var NAME=VALUE  a variable of wrangler.toml with another value (may be repeated)
 
@@ -49,6 +51,7 @@ function options() {
         build: { type: "string", default: path.join(ROOT, "relay-worker/build") },
         around: { type: "string" },
         outbound: { type: "string" },
+        secrets: { type: "string" },
         verbose: { type: "boolean", default: false },
         var: { type: "string", multiple: true, default: [] },
         help: { type: "boolean", short: "h", default: false },
@@ -63,12 +66,27 @@ function options() {
   }
   if (!/^\d{1,5}$/.test(values.port) || Number(values.port) > 65535) die(`--port ${values.port} is no port`);
   const vars = { RELAY_CONNECTIONS_PER_MINUTE: "100000", RELAY_PIPE_CONNECTIONS_PER_MINUTE: "100000" };
+  if (values.secrets !== undefined) Object.assign(vars, secrets(values.secrets));
   for (const pair of values.var) {
     const at = pair.indexOf("=");
     if (at < 1) die(`--var ${pair}: NAME=VALUE expected`);
     vars[pair.slice(0, at)] = pair.slice(at + 1);
   }
   return { ...values, vars };
+}
+
+const SECRETS = ["APNS_KEY", "APNS_KEY_ID", "APNS_TEAM_ID", "APNS_TOPIC", "FCM_SERVICE_ACCOUNT", "VAPID_PRIVATE_KEY", "VAPID_SUBJECT"];
+
+// A missing file is a push that is off.
+function secrets(folder) {
+  const found = {};
+  try {
+    const names = fs.readdirSync(folder).filter((name) => SECRETS.includes(name));
+    for (const name of names) found[name] = fs.readFileSync(path.join(folder, name), "utf8").trimEnd();
+  } catch (error) {
+    die(`--secrets ${folder}: ${error.message}`);
+  }
+  return found;
 }
 
 // The part of TOML that wrangler.toml keeps to: tables, arrays of tables, and one-line values that are JSON too.
