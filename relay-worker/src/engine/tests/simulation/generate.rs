@@ -207,8 +207,10 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
         Kind::Pipe => pipe(dice, ops),
         Kind::Equip => ops.push(Op::Equip { device: dice.device(), platform: platform(dice) }),
         Kind::Answer => {
-            let nth = u8::try_from(dice.below(8)).unwrap();
-            ops.push(Op::Answer { nth, verdict: verdict(dice), again: dice.one_in(10) });
+            for _ in 0..1 + dice.below(4) {
+                let nth = u8::try_from(dice.below(4)).unwrap();
+                ops.push(Op::Answer { nth, verdict: verdict(dice), again: dice.one_in(10) });
+            }
             if dice.one_in(3) {
                 ops.push(Op::Pass { ms: dice.below(40_000) });
             }
@@ -236,7 +238,10 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
             ops.push(Op::Jump { ms: dice.pick(&[-hour, -30_000, 200_000, hour, 9 * 24 * hour, 100 * 24 * hour]) });
         }
         Kind::Burst => {
+            // Among others what a device that is away is told again and again.
+            let tag = u8::try_from(dice.below(2)).unwrap();
             let message = text(dice, peer, false);
+            let message = Text { tag: Some(tag).filter(|_| dice.one_in(2)).or(message.tag), ..message };
             for _ in 0..2 + dice.below(8) {
                 ops.push(Op::Say(Text { tag: message.tag.filter(|_| dice.one_in(2)), ..message }));
             }

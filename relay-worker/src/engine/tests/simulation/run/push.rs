@@ -20,7 +20,8 @@ impl Run {
         if from.is_empty() {
             return Ok(());
         }
-        let at = usize::from(nth) % from.len();
+        // The newest first: of the old ones most have been given up.
+        let at = from.len() - 1 - usize::from(nth) % from.len();
         let id = from.remove(at);
         self.answered.push(id);
         let outcome = match verdict {
