@@ -241,7 +241,9 @@ impl<S: Sql> Engine<S> {
             }
             let late = |session: &mut Session| {
                 let first = session.held.first()?;
-                (first.at.saturating_add(HELD_LIFE) <= turn.now).then_some(())?;
+                // The clock may have gone back since.
+                let late = first.at > turn.now || first.at.saturating_add(HELD_LIFE) <= turn.now;
+                late.then_some(())?;
                 session.held.pop().map(|held| (session.key, held))
             };
             while let Some((key, held)) = self.session_mut(id).and_then(late) {

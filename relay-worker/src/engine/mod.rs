@@ -16,8 +16,9 @@
 //!         Output::WakeAt { at_ms } => ...,           // set_alarm, replacing the one that is set
 //!         Output::Timer { at_ms } => ...,            // setTimeout, replacing the pending one; None: clearTimeout
 //!         Output::DeleteAll => ...,                  // delete_all and delete_alarm
-//!         Output::Push(job) => ...,                  // ask the push service, detached; its answer is an Input::Pushed
-//!         Output::PushGivenUp { platform } => ...,     // one line in the log
+//!         Output::Push(job) => ...,                  // ask the push service, detached; its answer is an Input::Pushed,
+//!                                                    // or never comes
+//!         Output::PushGivenUp { platform } => ...,   // one line in the log
 //!         Output::Fault { error } => ...,            // one line in the log
 //!     }
 //! }
@@ -31,8 +32,8 @@
 //! * Every entry point tolerates a connection that it does not know.
 //! * Before a successful `Auth` nothing is written: no table, no row, no alarm.
 //! * `now_ms` is Unix milliseconds. It may stand still or jump; nothing panics, nothing is lost, deadlines move with it.
-//! * [`Output::WakeAt`] is persistent (the alarm), and asked for only when it must be earlier than the one that is known;
-//!   [`Output::Timer`] lives in memory only. They come back as [`Input::Alarm`] and [`Input::Wake`]; one too many is
+//! * [`Output::WakeAt`] is persistent (the alarm), and asked for only when it must be earlier than the one that is known, or
+//!   when what that was for has gone; [`Output::Timer`] lives in memory only. They come back as [`Input::Alarm`] and [`Input::Wake`]; one too many is
 //!   harmless.
 //!
 //! # When storage fails

@@ -252,7 +252,7 @@ impl<S: Sql> Engine<S> {
                     let early = turn.now.saturating_sub(stall.since) < POLL_LATER * 2;
                     turn.now.saturating_add(if early { POLL_SOON } else { POLL_LATER })
                 });
-                let held = session.held.first().map(|held| held.at.saturating_add(HELD_LIFE));
+                let held = session.held.first().map(|held| held.at.min(turn.now).saturating_add(HELD_LIFE));
                 poll.into_iter().chain(held).min()
             }
         }

@@ -252,3 +252,36 @@ fn an_attempt_at_the_same_millisecond_of_a_clock_that_was_put_back_has_another_n
     ];
     holds(Setup { services: 5, ..SETUP }, ops);
 }
+
+#[test]
+fn a_live_message_does_not_wait_behind_one_from_before_the_clock_went_back() {
+    let live = |size| Text { live: true, ..text(2, 0, size) };
+    let ops = vec![
+        Authorize { device: 3, on: true },
+        Connect { peer: 0, features: 15, route: Front },
+        Connect { peer: 3, features: 7, route: Front },
+        Say(text(3, 0, 20)),
+        Authorize { device: 2, on: true },
+        Connect { peer: 2, features: 1, route: Front },
+        Say(text(2, 0, 100)),
+        Say(live(300)),
+        Jump { ms: -3_600_000 },
+        Say(live(100)),
+        Pass { ms: 34_675 },
+    ];
+    holds(Setup { window: 1, held: 2, ..SETUP }, ops);
+}
+
+#[test]
+fn a_pipe_that_a_panic_left_matched_at_one_side_keeps_others_out() {
+    let ops = vec![
+        Authorize { device: 3, on: true },
+        Connect { peer: 0, features: 4, route: Front },
+        Join { pipe: 5, peer: 0, partner: 3 },
+        CrashAfterOutputs { outputs: 2 },
+        Join { pipe: 5, peer: 3, partner: 0 },
+        Pass { ms: 86_326 },
+        Join { pipe: 5, peer: 0, partner: 1 },
+    ];
+    holds(Setup { pipes: 1, ..SETUP }, ops);
+}

@@ -122,8 +122,10 @@ impl Oracle {
             Truth::Maybe => return Fate::Unknown,
             Truth::Yes => {}
         }
+        // One that a panic left may have been matched.
+        let waited = |side: &Side| !side.unsure && self.overdue(side);
         let there = |(other, side): &(&ConnId, &Side)| {
-            **other != conn && side.pipe == me.pipe && side.closed.is_none() && !side.ended && !self.overdue(side)
+            **other != conn && side.pipe == me.pipe && side.closed.is_none() && !side.ended && !waited(side)
         };
         let others: Vec<_> = self.sides.iter().filter(there).collect();
         let doubtful = |(_, side): &(&ConnId, &Side)| {
