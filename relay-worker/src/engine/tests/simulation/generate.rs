@@ -207,7 +207,7 @@ fn happen(dice: &mut Dice, kind: Kind, days: bool, ops: &mut Vec<Op>) {
         Kind::Pipe => pipe(dice, ops),
         Kind::Equip => ops.push(Op::Equip { device: dice.device(), platform: platform(dice) }),
         Kind::Answer => {
-            for _ in 0..1 + dice.below(4) {
+            for _ in 0..=dice.below(4) {
                 let nth = u8::try_from(dice.below(4)).unwrap();
                 ops.push(Op::Answer { nth, verdict: verdict(dice), again: dice.one_in(10) });
             }
