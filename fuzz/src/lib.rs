@@ -7,6 +7,7 @@
 //! | [`relay_engine`] | any sequence of inputs, by a relay's namespace |
 //! | [`relay_restore`] | attachments and rows, by a relay after an eviction |
 //! | [`peer`] | whatever a relay says, by daemon and phone |
+//! | [`push_services`] | push tokens and subscriptions, and what push services answer |
 //! | [`wire`] | frames, and the front's check of `Auth` |
 //! | [`sealed`] | seals, framing, zlib |
 //! | [`pipe_auth`] | how a socket joins a pipe |
@@ -36,6 +37,7 @@ pub mod pipe_frames;
 pub mod pipe_signal;
 pub mod pipes;
 pub mod push_body;
+pub mod push_services;
 mod quiet;
 pub mod relay_engine;
 pub mod relay_restore;

@@ -69,6 +69,9 @@ pub fn all() -> Vec<SeedFile> {
     for (name, bytes) in pushes() {
         add("push_body", name, bytes);
     }
+    for (name, bytes) in attempts() {
+        add("push_services", name, bytes);
+    }
     let (auth, challenge) = joining();
     add("pipe_auth", "arrays", auth.encode());
     add("pipe_auth", "bin", pipe_auth::as_bin(&auth));
@@ -131,7 +134,12 @@ fn forgeries() -> Vec<(&'static str, Vec<u8>)> {
     let pushes = [
         8, 7, 18, 14, 8, 1, 24, 1, 40, 255, 255, 255, 255, 255, 255, 255, 127, 18, 11, 8, 2, 57, 1, 0, 0, 0, 0, 0, 0, 0,
     ];
-    let push = [&[1, 3, 65, 66, 0, 7, 1, 2, 0, pushes.len() as u8][..], &pushes, &[3, 13, 0, 3, 13, 1]].concat();
+    let push = [
+        &[1, 3, 65, 66, 0, 7, 1, 2, 0, u8::try_from(pushes.len()).expect("a seed is short")][..],
+        &pushes,
+        &[3, 13, 0, 3, 13, 1],
+    ]
+    .concat();
     // A connection that was opened at the end of time.
     let late = [&[0, 0, 9, 1, 3, 1, 0][..], &[255; 8], &[2, 0, 1, 3, 0, 1, 3, 13, 0, 3, 13, 1]].concat();
     vec![
@@ -250,6 +258,31 @@ fn sealed() -> Vec<(&'static str, Vec<u8>)> {
         ("plain", [&[0], &**plain].concat()),
         ("body", [&[1], &*b"{\"a\":1}".repeat(150)].concat()),
         ("seal", seal),
+    ]
+}
+
+/// As `push_services` reads them: a job, the time, and what is answered to each request.
+fn attempts() -> Vec<(&'static str, Vec<u8>)> {
+    let job = |platform, token: &str, wrapped| {
+        let record = Recorder::default().then(&[platform]).bytes(token.as_bytes());
+        record.then(&[wrapped, 0, 100, 1, 0, 40, 1, 5])
+    };
+    let answer = |record: Recorder, status: u16, retry_after: &str, body: &str| {
+        record.then(&[0, 0]).then(&status.to_be_bytes()).bytes(retry_after.as_bytes()).bytes(body.as_bytes())
+    };
+    let access = |record: Recorder| {
+        let signed = record.then(&[0, 0]).bytes(b"signature");
+        answer(signed, 200, "", r#"{"access_token":"ya29.x","expires_in":3599,"token_type":"Bearer"}"#)
+    };
+    let apns = answer(job(0, &"ab".repeat(32), 0), 403, "", r#"{"reason":"ExpiredProviderToken"}"#);
+    let unregistered = r#"{"error":{"details":[{"@type":"x","errorCode":"UNREGISTERED"}]}}"#;
+    vec![
+        ("apns", answer(apns, 503, "Sun, 06 Nov 1994 08:49:37 GMT", "").0),
+        ("apns-gone", answer(job(0, &"ab".repeat(32), 0), 400, "", r#"{"reason":"BadDeviceToken"}"#).0),
+        ("fcm", answer(access(answer(access(job(1, "d:APA91", 0)), 401, "", "")), 404, "", unregistered).0),
+        ("fcm-busy", answer(access(job(1, "d:APA91", 0)), 429, "120", "").0),
+        ("web", answer(job(2, "https://fcm.googleapis.com/fcm/send/x", 1), 201, "", "").0),
+        ("web-elsewhere", job(2, "https://fcm.googleapis.com@127.0.0.1\\.example.org:443/", 1).0),
     ]
 }
 

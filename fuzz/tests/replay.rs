@@ -45,7 +45,7 @@ macro_rules! targets {
 }
 
 targets! {
-    config pairing_code payload peer phone_state pipe_auth pipe_frames pipe_signal pipes push_body relay_engine relay_restore routes sealed socket_lines wire
+    config pairing_code payload peer phone_state pipe_auth pipe_frames pipe_signal pipes push_body push_services relay_engine relay_restore routes sealed socket_lines wire
 }
 
 #[test]
