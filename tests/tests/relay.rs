@@ -21,6 +21,49 @@ async fn a_relay_says_that_it_is_well_and_nothing_of_what_is_not_there() {
 }
 
 #[tokio::test]
+async fn a_relay_says_which_pushes_it_is_set_up_for_and_what_is_wrong_without_quoting_it() {
+    if !Relay::controllable() {
+        return;
+    }
+    let relay = Relay::own(&[]).await;
+    let off = r#""push":{"apns":{"state":"off"},"fcm":{"state":"off"},"web":{"state":"off"}}"#;
+    assert!(relay.get("/healthz").await.contains(off));
+    assert!(relay.get("/v1/webpush-key").await.starts_with("HTTP/1.1 404"), "no key");
+
+    // The private key of the example in RFC 8291, A, and what belongs to it.
+    let (private, public) = (
+        "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94",
+        "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+    );
+    let secrets = tempfile::tempdir().unwrap();
+    for (name, value) in [
+        ("VAPID_PRIVATE_KEY", private),
+        ("VAPID_SUBJECT", "mailto:operator@example.org\n"),
+        ("APNS_KEY", "hunter2"),
+        ("APNS_KEY_ID", "hunter2"),
+        ("FCM_SERVICE_ACCOUNT", r#"{"private_key":"hunter2"}"#),
+    ] {
+        std::fs::write(secrets.path().join(name), value).unwrap();
+    }
+    let relay = Relay::with(&["--secrets", secrets.path().to_str().unwrap()]).await;
+    let health = relay.get("/healthz").await;
+    let wrong = r#""push":{"apns":{"state":"misconfigured"},"fcm":{"state":"misconfigured"},"web":{"state":"on"}}"#;
+    assert!(health.contains(wrong), "{health}");
+    let key = relay.get("/v1/webpush-key").await;
+    assert!(key.starts_with("HTTP/1.1 200") && key.ends_with(&format!("\r\n\r\n{public}")), "{key}");
+    assert!(key.to_lowercase().contains("access-control-allow-origin: *"), "{key}");
+    let log = relay.log();
+    for told in [
+        "APNS_TEAM_ID is missing; pushes by apns are off",
+        "APNS_TOPIC is missing; pushes by apns are off",
+        "FCM_SERVICE_ACCOUNT has no client_email; pushes by fcm are off",
+    ] {
+        assert!(log.contains(told), "{told}: {log}");
+    }
+    assert!(!log.contains("hunter2") && !log.contains(private), "{log}");
+}
+
+#[tokio::test]
 async fn a_relay_told_to_stop_ends_within_five_seconds_although_peers_are_connected() {
     if !Relay::controllable() {
         return;

@@ -138,7 +138,9 @@ impl Attempt {
 
     fn send_apns(&self, now_ms: u64) -> Step {
         let Some(apns) = &self.credentials.apns else { return refused(Reason::Off) };
-        let id = self.entropy.0.first_chunk().copied().unwrap_or_default();
+        // A second request is another one to Apple.
+        let id = if self.again { self.entropy.0.last_chunk() } else { self.entropy.0.first_chunk() };
+        let id = id.copied().unwrap_or_default();
         match apns::request(apns, &self.job, id, now_ms) {
             Ok(request) => Step::Fetch(request),
             Err(reason) => refused(reason),
@@ -216,11 +218,14 @@ mod tests {
 
     #[test]
     fn an_apns_push_is_one_request_and_a_second_one_for_an_expired_token() {
-        let mut attempt = attempt(APNS, &"ab".repeat(32), None);
+        let entropy = Entropy(std::array::from_fn(|at| u8::try_from(at).unwrap()));
+        let job = job(APNS, &"ab".repeat(32), 10);
+        let mut attempt = Attempt::new(Rc::new(credentials()), job, entropy, None);
         let first = fetch(attempt.begin(NOW_MS, href));
         let expired = || answer(403, r#"{"reason":"ExpiredProviderToken"}"#);
         let second = fetch(attempt.answered(NOW_MS + 1_800_000, Ok(expired())));
         assert_ne!(header(&first, "authorization"), header(&second, "authorization"), "by the clock as it is now");
+        assert_ne!(header(&first, "apns-id"), header(&second, "apns-id"));
         assert_eq!(done(attempt.answered(NOW_MS, Ok(expired()))), Verdict::refused(Reason::Expired, 403));
     }
 
