@@ -630,6 +630,22 @@ fn an_agent_that_returns_finds_what_a_panic_left_silent() {
 }
 
 #[test]
+fn a_database_from_before_there_were_pushes_gets_their_table_with_the_first() {
+    let mut world = World::new();
+    let agent = world.modern_agent(&[1]);
+    let phone = world.phone(Features::ALL, "token", ANDROID);
+    world.hang_up(phone, 1006);
+    world.say(agent, device(1), "queued by a relay that could not push");
+    assert_eq!((world.push_rows(), world.pushed().len()), (None, 0));
+    world.services = Services { apns: true, fcm: true, web: true };
+    world.say(agent, device(1), "queued by one that can");
+    assert_eq!(world.push_rows(), Some(1));
+    assert_eq!(world.taken(), ["queued by a relay that could not push", "queued by one that can"]);
+    world.authorize(agent, &[]);
+    assert_eq!((world.push_rows(), world.faults.len()), (Some(0), 0));
+}
+
+#[test]
 fn a_row_that_cannot_be_read_is_as_good_as_none() {
     let (mut world, agent) = sleeping_phone();
     world.say(agent, device(1), "0");

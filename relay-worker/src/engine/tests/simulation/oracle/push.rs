@@ -300,8 +300,8 @@ impl Oracle {
         if !outcome.clean() {
             let wait = if outcome.refused { RETRY + MINUTE + SPACING } else { MINUTE + SPACING };
             self.push.shaky_until = self.push.shaky_until.max(self.now + wait);
-            for number in &self.owed {
-                self.push.rung.entry(*number).or_default();
+            for number in 0..self.sent.len() as u64 {
+                self.push.rung.entry(number).or_default();
             }
             self.push.rung.values_mut().for_each(|rung| rung.unsure = true);
             self.push.phones.iter_mut().for_each(|phone| phone.told = None);
@@ -524,8 +524,8 @@ impl Oracle {
         }
         let recent = &self.push.phones[peer].recent;
         let full = recent.len().checked_sub(PER_MINUTE).map(|at| recent[at].0 + MINUTE);
-        // Those from before a jump of the clock count from when the relay saw it.
-        let full = if self.jumps > 0 { Some(self.now + MINUTE) } else { full };
+        // Those from before a jump of the clock count until the relay has seen it, and then from there.
+        let full = if self.jumps > 0 { Some(self.latest + MINUTE) } else { full };
         Some(due.max(full.filter(|_| web).unwrap_or(0)))
     }
 }
