@@ -42,7 +42,11 @@ mod armed {
 
     impl Turn {
         pub(in super::super) fn of(input: &Input) -> Self {
-            let Input::Frame { bytes, .. } = input else { return Self(None) };
+            let bytes = match input {
+                Input::Frame { bytes, .. } => bytes,
+                Input::Pushed { .. } => return Self(Some("pushed")),
+                _ => return Self(None),
+            };
             Self(match wire::decode(bytes.clone()) {
                 Ok(Some(Frame::Message(message))) if message.live => Some("live"),
                 Ok(Some(Frame::Message(_))) => Some("message"),

@@ -34,8 +34,9 @@ export async function errand(awaken, next, delay) {
       }
     }
   } catch (error) {
-    // This wasm instance is gone, and the push with it; the namespace tries again.
-    console.error(`push: ${error.name}`);
+    // This wasm instance is gone, and the push with it; the namespace tries again. A panic is to be heard of by whatever
+    // rebuilds the instance, which a promise's rejection would not be.
+    reportError(error);
   } finally {
     clearTimeout(timer);
   }
