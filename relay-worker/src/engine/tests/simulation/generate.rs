@@ -134,7 +134,7 @@ pub(super) fn history(seed: u64, steps: usize) -> History {
             ops.push(Op::Evict);
         }
         if troubles.fault > 0 && dice.one_in(troubles.fault) {
-            ops.push(Op::Fault { statement: dice.below32(7), done: dice.one_in(3) });
+            ops.push(Op::Fault { statement: dice.below32(10), done: dice.one_in(3) });
         }
         if troubles.crash > 0 && dice.one_in(troubles.crash) {
             let at = dice.below32(8);
