@@ -10,6 +10,7 @@
 //! * [`Tunnel`], [`Proxy`]: a daemon that lets phones at the site, a phone of it, and its `skald-phone proxy`.
 //! * [`Members`], [`RawPipe`]: an agent and a phone that are nothing but keys, and their ends of pipes.
 //! * [`Meddler`]: a proxy that tampers with the frames of pipes.
+//! * [`Pushing`], [`PushServices`]: a relay that pushes, and stand-ins for the services that it pushes by.
 //! * [`Parties`]: all of them, dying and coming back while items are answered.
 //!
 //! | variable | |
@@ -34,6 +35,7 @@ mod parties;
 mod phone;
 mod pipes;
 mod process;
+mod push;
 mod raw;
 mod relay;
 mod rpc;
@@ -60,6 +62,7 @@ pub use parties::{Blow, Kind, Parties, Victim};
 pub use phone::Phone;
 pub use pipes::{Members, RawPipe, Received, Way};
 pub use process::{Finished, Process, Stream, command};
+pub use push::{PushDevice, PushServices, Pushed, Pushing, Service};
 pub use raw::{RawPhone, RawSocket};
 pub use relay::Relay;
 pub use rpc::{Rpc, RpcFailure};

@@ -67,9 +67,14 @@ impl Phone {
 
     /// Runs a command to its end with this input.
     pub async fn run_with<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str) -> Finished {
+        self.run_with_bytes(arguments, input.as_bytes()).await
+    }
+
+    /// Runs a command to its end with this input.
+    pub async fn run_with_bytes<S: AsRef<OsStr>>(&self, arguments: &[S], input: &[u8]) -> Finished {
         let mut process = self.start(arguments);
         if !input.is_empty() {
-            process.write(input);
+            process.write_bytes(input);
         }
         process.close_stdin();
         process.finished().await
@@ -78,6 +83,11 @@ impl Phone {
     /// Pairs by the content of a QR code, read from standard input.
     pub async fn pair(&self, qr: &str) -> Finished {
         self.run_with(&["pair", "--name", &self.name, "-"], qr).await
+    }
+
+    /// Pairs, and hands the relay this to push with: `--push-token`, or `--push-url`, and what it says.
+    pub async fn pair_to_be_woken(&self, qr: &str, option: &str, value: &str) -> Finished {
+        self.run_with(&["pair", "--name", &self.name, option, value, "-"], qr).await
     }
 
     /// `inbox --json`.

@@ -135,8 +135,13 @@ impl Process {
 
     /// Writes to its standard input.
     pub fn write(&mut self, text: &str) {
+        self.write_bytes(text.as_bytes());
+    }
+
+    /// The same, of any bytes.
+    pub fn write_bytes(&mut self, bytes: &[u8]) {
         let stdin = self.stdin.as_mut().expect("standard input was closed before");
-        stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush()).expect("the process reads its input");
+        stdin.write_all(bytes).and_then(|()| stdin.flush()).expect("the process reads its input");
     }
 
     /// The same, unless it has died.

@@ -378,11 +378,23 @@ impl RawSocket {
 
     /// Opens it and authenticates as a device of this namespace.
     pub async fn client(url: &str, seed: &Seed, namespace: &NamespaceId) -> Self {
+        Self::client_with_token(url, seed, namespace, Platform::Android, "").await
+    }
+
+    /// The same, with a push token.
+    pub async fn client_with_token(
+        url: &str,
+        seed: &Seed,
+        namespace: &NamespaceId,
+        platform: Platform,
+        device_token: &str,
+    ) -> Self {
         let identity = Identity::new(seed);
         let client = wire::AuthClient {
             namespace_id: namespace.to_vec(),
             client_ed25519_pub: identity.ed25519_pub().to_vec(),
-            platform: Platform::Android as i32,
+            device_token: device_token.to_owned(),
+            platform: platform as i32,
             ..Default::default()
         };
         Self::authenticated(url, &identity, wire::Role::Client(client)).await
@@ -448,6 +460,12 @@ impl RawSocket {
                 Ok(_) => {}
             }
         }
+    }
+
+    /// Ends it politely, and waits until the relay has heard it.
+    pub async fn close(mut self) {
+        self.stream.close(None).await.expect("the relay reads");
+        self.closed().await;
     }
 
     /// Waits until the relay closes the socket; its code, 1006 when there was none.

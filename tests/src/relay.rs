@@ -70,6 +70,11 @@ impl Relay {
         Self::build(Build::Plain, arguments).await
     }
 
+    /// The same as [`Self::forgetful`], with these arguments of `scripts/relay`.
+    pub async fn forgetful_with(arguments: &[&str]) -> Self {
+        Self::build(Build::Forgetful, arguments).await
+    }
+
     async fn build(build: Build, arguments: &[&str]) -> Self {
         let home = tempfile::Builder::new().prefix("skald-relay-").tempdir().expect("a temporary folder");
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
@@ -116,6 +121,11 @@ impl Relay {
     pub fn log(&self) -> String {
         let Some(local) = &self.local else { return String::new() };
         local.process.text(Stream::Out) + &local.process.text(Stream::Err)
+    }
+
+    /// Waits until a relay of our own has logged this.
+    pub async fn logged(&self, text: &str) {
+        self.local().process.wrote(Stream::Out, text).await;
     }
 
     /// What a failing test shows of it.

@@ -55,9 +55,9 @@ class Control:
         self.record.orders.append(Order(service, token, times, **answer))
         return {}
 
-    async def do_withdraw(self) -> Any:
-        """No order stands any more."""
-        self.record.orders.clear()
+    async def do_withdraw(self, token: str | None = None) -> Any:
+        """No order stands any more, or none for this device."""
+        self.record.orders[:] = [order for order in self.record.orders if token not in (None, order.token)]
         return {}
 
     async def do_release(self) -> Any:
@@ -92,6 +92,11 @@ class Control:
             for access in tokens.given.values():
                 access.expires = 0
         return len(tokens.given)
+
+    async def do_credentials(self) -> Any:
+        """Every token that the relay has authorized itself by."""
+        services = self.record.services
+        return [*services["token"].given, *(token for token, _, _ in services["apns"].provider_tokens)]
 
     async def do_ahead(self, seconds: float) -> Any:
         """The services' clock is so far ahead of the machine's."""
