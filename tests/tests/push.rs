@@ -278,38 +278,40 @@ async fn a_phone_whose_socket_died_without_a_close_is_pushed() {
 #[tokio::test]
 async fn a_dead_token_shows_and_is_left_alone_and_a_new_one_heals() {
     let Some(pushing) = Pushing::shared().await else { return };
+    join_all(pushing.services.reachable().into_iter().map(|service| dies_and_heals(service, &pushing))).await;
+    pushing.is_beyond_reproach().await;
+}
+
+async fn dies_and_heals(service: Service, pushing: &Pushing) {
+    let reason = match service {
+        Service::Apns => "Unregistered",
+        Service::Fcm => "UNREGISTERED",
+        Service::Web => "gone",
+    };
     let mut world = pushing.world().await;
     let host = world.host("skald").await;
-    // Not a browser, which is pushed to ten times a minute at most.
-    let witness = Sleeper::at(Service::Fcm, &pushing, &mut world).await;
-    for mut sleeper in sleepers(&pushing, &mut world).await {
-        let reason = match sleeper.device.service {
-            Service::Apns => "Unregistered",
-            Service::Fcm => "UNREGISTERED",
-            Service::Web => "gone",
-        };
-        let key = sleeper.key().await;
-        let is = |push: &'static str| {
-            let key = key.clone();
-            move |event: &Value| event["push"] == push && event["pubkey"] == key.as_str()
-        };
-        sleeper.marker(&pushing, &host, "There").await;
-        pushing.services.uninstall(&sleeper.device).await;
-        notify(&host, "To nobody").await;
-        world.control.event_where("device.push", is("gone")).await;
-        let list = world.skaldctl().run(&["devices"]).await.ok().out;
-        assert!(list.contains("push: "), "{list}");
-        let refused = pushing.services.refusals(sleeper.device.service, reason, 1).await;
-        witness.marker(&pushing, &host, &format!("Without {reason}")).await;
-        witness.marker(&pushing, &host, &format!("Again without {reason}")).await;
-        assert_eq!(pushing.services.refusals(sleeper.device.service, reason, 0).await, refused, "not once more");
+    let witness = Sleeper::at(Service::Fcm, pushing, &mut world).await;
+    let mut sleeper = Sleeper::at(service, pushing, &mut world).await;
+    let key = sleeper.key().await;
+    let is = |push: &'static str| {
+        let key = key.clone();
+        move |event: &Value| event["push"] == push && event["pubkey"] == key.as_str()
+    };
+    sleeper.marker(pushing, &host, "There").await;
+    pushing.services.uninstall(&sleeper.device).await;
+    notify(&host, "To nobody").await;
+    world.control.event_where("device.push", is("gone")).await;
+    let list = world.skaldctl().run(&["devices"]).await.ok().out;
+    assert!(list.contains("push: token no longer valid"), "{list}");
+    let refused = pushing.services.refusals(service, reason, 1).await;
+    witness.marker(pushing, &host, "Without it").await;
+    witness.marker(pushing, &host, "Again without it").await;
+    assert_eq!(pushing.services.refusals(service, reason, 0).await, refused, "not once more");
 
-        sleeper.device = pushing.services.device(sleeper.device.service).await;
-        sleeper.phone.run(&["inbox", "--push-token", &sleeper.device.argument()]).await.ok();
-        world.control.event_where("device.push", is("ready")).await;
-        sleeper.marker(&pushing, &host, &format!("Healed of {reason}")).await;
-    }
-    pushing.is_beyond_reproach().await;
+    sleeper.device = pushing.services.device(service).await;
+    sleeper.phone.run(&["inbox", "--push-token", &sleeper.device.argument()]).await.ok();
+    world.control.event_where("device.push", is("ready")).await;
+    sleeper.marker(pushing, &host, "Healed").await;
 }
 
 /// Far less than a fetch may take, and than the pause before the next try.
