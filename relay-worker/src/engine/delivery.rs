@@ -34,7 +34,7 @@ impl<S: Sql> Engine<S> {
     /// The peer says that it has handled everything up to a number.
     pub(super) fn on_ack(&mut self, turn: Turn<'_>, id: ConnId, delivery: u64) -> Result<(), SqlError> {
         if self.session(id).is_some_and(|session| session.has(Features::RECEIPTS)) {
-            self.settle(id, |sent| u64::from(sent.seq) <= delivery)?;
+            self.settle(turn, id, |sent| u64::from(sent.seq) <= delivery)?;
             self.feed(turn, id);
         }
         Ok(())
@@ -45,18 +45,23 @@ impl<S: Sql> Engine<S> {
         let Some(session) = self.session(id).filter(|session| !session.has(Features::RECEIPTS)) else { return Ok(()) };
         // What the platform still holds back has not crossed anything.
         let waiting = session.flight.within_last(self.unsent(turn, id));
-        self.settle(id, |sent| {
+        self.settle(turn, id, |sent| {
             sent.at.saturating_add(PROOF_AGE) <= turn.now && waiting.is_none_or(|first| sent.seq < first)
         })?;
         Ok(())
     }
 
-    fn settle(&mut self, id: ConnId, proved: impl Fn(&Sent) -> bool) -> Result<(), SqlError> {
+    fn settle(&mut self, turn: Turn<'_>, id: ConnId, proved: impl Fn(&Sent) -> bool) -> Result<(), SqlError> {
+        let doubted = self.is_doubted(turn, id);
         let Some(session) = self.session_mut(id) else { return Ok(()) };
         let member = session.member;
         if let Some(last) = session.flight.settle(proved) {
             self.dirty.insert(id);
             self.delete_up_to(member, last)?;
+            // Nothing is to be judged any more.
+            if doubted && !self.is_doubted(turn, id) {
+                self.put_off(turn)?;
+            }
         }
         Ok(())
     }

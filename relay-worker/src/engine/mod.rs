@@ -194,6 +194,9 @@ impl<S: Sql> Engine<S> {
         }
         if restored {
             self.feed_all(turn);
+            if let Err(error) = self.doubt_all(turn) {
+                self.report(turn, error);
+            }
         }
         self.ring_left(turn);
         if let Some(id) = subject.filter(|_| gone) {
@@ -220,7 +223,7 @@ impl<S: Sql> Engine<S> {
             Input::Alarm => self.on_alarm(turn),
             Input::Wake => {
                 self.on_wake(turn);
-                Ok(())
+                self.doubt_all(turn)
             }
             Input::Pushed { id, outcome } => self.on_pushed(turn, id, outcome),
         }

@@ -68,6 +68,12 @@ impl<S: Sql> Engine<S> {
         }
     }
 
+    /// When a connection with KEEPALIVE is dead if it stays silent. `None` if it was heard after `since`.
+    pub(super) fn dies_at(&self, turn: Turn<'_>, id: ConnId, since: u64) -> Option<u64> {
+        let heard = self.session(id)?.heard_at.max(turn.links.last_ping(id).unwrap_or(0));
+        (heard <= since).then(|| heard.saturating_add(self.limits.keepalive_dead + HEARD_GRAIN + 1))
+    }
+
     fn is_dead(&self, turn: Turn<'_>, id: ConnId) -> bool {
         let long_ago = |at: u64| turn.now.saturating_sub(at) > self.limits.keepalive_dead + HEARD_GRAIN;
         // The platform is asked last: most have just been heard, and this is on the way of every message.

@@ -253,7 +253,7 @@ impl<S: Sql> Engine<S> {
                     turn.now.saturating_add(if early { POLL_SOON } else { POLL_LATER })
                 });
                 let held = session.held.first().map(|held| held.at.min(turn.now).saturating_add(HELD_LIFE));
-                poll.into_iter().chain(held).min()
+                poll.into_iter().chain(held).chain(self.doubts_at(turn, session)).min()
             }
         }
     }

@@ -4,6 +4,9 @@
 //! * Messages *ring*: [`Engine::ring`] when they wait, [`Engine::ring_overdue`] when they are unproved. What rings is pushed
 //!   at once, or, after another push of its tag, a failure, or too many of a browser's, later. It is pushed no more when it
 //!   is not queued any more, and not while its device is connected, which then has it.
+//! * A client with KEEPALIVE acknowledges at once. Where it does not, the timer notices, and the alarm is set for the moment
+//!   when it has pinged again or is dead: nothing else might wake the namespace by then. One that pings and never
+//!   acknowledges is alive.
 //! * A push that was taken by its service rings once. When a connection ends, all that it leaves is as if just queued and
 //!   rings again.
 //! * An attempt is noted before it is asked for, with a lease: no answer by then is a failed attempt like others. What was
@@ -29,6 +32,9 @@ use crate::store::{Indexed, Member, Queued, Sql, SqlError};
 
 pub(super) use device::Device;
 use device::Ringing;
+
+/// So long an acknowledgement may take before the connection is doubted, milliseconds.
+const DOUBT: u64 = 10_000;
 
 /// Whether a device has its messages without a push.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +76,7 @@ impl<S: Sql> Engine<S> {
         self.watch(turn, member)
     }
 
-    /// Messages are with a connected device, or wait for it. If it has no KEEPALIVE they are to be looked at again.
+    /// Messages are with a connected device, or wait for it: whether they are to be looked at again.
     pub(super) fn watch(&mut self, turn: Turn<'_>, member: u32) -> Result<(), SqlError> {
         match self.overdue_at(turn, member)? {
             Some(at) => self.remind(turn, at),
@@ -215,13 +221,16 @@ impl<S: Sql> Engine<S> {
 
     /// Where a device can be pushed to; `None` if it is none, or not authorized, or has no token, or its service is off.
     fn target(&mut self, member: u32) -> Result<Option<Target>, SqlError> {
-        let services = self.services;
-        if member == AGENT || services == Services::default() {
+        if member == AGENT || self.services == Services::default() {
             return Ok(None);
         }
-        let device = self.space()?.and_then(|space| space.authorized().find(|device| device.no == member));
-        let can = |device: &&Member| !device.token.is_empty() && is_on(services, device.platform);
-        Ok(device.filter(can).map(|device| Target { platform: device.platform, token: device.token.clone() }))
+        let device = self.space()?.and_then(|space| space.authorized().find(|device| device.no == member)).cloned();
+        let device = device.filter(|device| self.can_push_to(device));
+        Ok(device.map(|device| Target { platform: device.platform, token: device.token }))
+    }
+
+    fn can_push_to(&self, device: &Member) -> bool {
+        !device.token.is_empty() && is_on(self.services, device.platform)
     }
 
     fn reach(&self, member: u32) -> Reach {
@@ -239,14 +248,42 @@ impl<S: Sql> Engine<S> {
         Some((id, rung, self.conns.get(&id)?.opened_at))
     }
 
-    /// When the first message is unproved for too long on such a connection.
+    /// When the first message is unproved for too long on such a connection, or a doubted one is alive or dead.
     fn overdue_at(&mut self, turn: Turn<'_>, member: u32) -> Result<Option<u64>, SqlError> {
-        let Some((_, rung, opened_at)) = self.unsure(member) else { return Ok(None) };
         if self.target(member)?.is_none() {
             return Ok(None);
         }
+        let Some((_, rung, opened_at)) = self.unsure(member) else {
+            let doubted = self.online.get(&member).copied().filter(|id| self.is_doubted(turn, *id));
+            let oldest = doubted.and_then(|id| Some((id, self.session(id)?.flight.oldest()?.at)));
+            let waits = oldest.is_some() && !self.rows(turn, member, 0)?.is_empty();
+            return Ok(oldest.filter(|_| waits).and_then(|(id, at)| self.dies_at(turn, id, at.saturating_add(DOUBT))));
+        };
         let rows = self.rows(turn, member, rung)?;
         Ok(rows.iter().map(|row| self.unproved_until(row, opened_at)).min())
+    }
+
+    /// Whether a client with KEEPALIVE has not acknowledged for too long.
+    pub(super) fn is_doubted(&self, turn: Turn<'_>, id: ConnId) -> bool {
+        let oldest = self.session(id).filter(|session| session.has(Features::KEEPALIVE));
+        // The clock may have gone back since.
+        let late = |at: u64| at > turn.now || at.saturating_add(DOUBT) <= turn.now;
+        oldest.and_then(|session| session.flight.oldest()).is_some_and(|sent| late(sent.at))
+    }
+
+    /// When to see whether a client with KEEPALIVE has acknowledged, if a push would be for it.
+    pub(super) fn doubts_at(&self, turn: Turn<'_>, session: &Session) -> Option<u64> {
+        let sent = session.flight.oldest().filter(|_| session.has(Features::KEEPALIVE))?;
+        let at = sent.at.saturating_add(DOUBT);
+        let known = self.known_space()?.authorized().find(|device| device.no == session.member)?;
+        (sent.at <= turn.now && turn.now < at && self.can_push_to(known)).then_some(at)
+    }
+
+    /// Sees to the alarm for whoever is doubted.
+    pub(super) fn doubt_all(&mut self, turn: Turn<'_>) -> Result<(), SqlError> {
+        let doubted: Vec<u32> =
+            self.online.iter().filter(|(_, id)| self.is_doubted(turn, **id)).map(|(member, _)| *member).collect();
+        doubted.into_iter().try_for_each(|member| self.watch(turn, member))
     }
 
     /// The messages of a member's queue beyond a number that are worth a push.

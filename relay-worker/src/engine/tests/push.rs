@@ -206,7 +206,8 @@ fn a_phone_that_redials_after_it_was_dead_for_long_is_not_pushed_to() {
     let (mut world, agent) = sleeping_phone();
     world.phone(Features::ALL, "token", ANDROID);
     world.say(agent, device(1), "x");
-    world.pass(122 * SECOND);
+    // Before timer and alarm come.
+    world.now += 122 * SECOND;
     let phone = world.phone(Features::ALL, "token", ANDROID);
     assert_eq!((world.texts(phone), world.pushed()), (vec!["x".to_owned()], vec![]));
 }
@@ -216,7 +217,8 @@ fn what_is_cleared_as_the_phone_is_found_dead_is_not_pushed() {
     let (mut world, agent) = sleeping_phone();
     world.phone(Features::ALL, "token", ANDROID);
     world.say_to_phone(agent, tagged("inbox", "x"));
-    world.pass(122 * SECOND);
+    // Before timer and alarm come.
+    world.now += 122 * SECOND;
     world.say_to_phone(agent, quiet("inbox", "cleared"));
     assert_eq!(world.pushed(), [""; 0]);
 }
@@ -274,6 +276,94 @@ fn without_keepalive_the_minute_of_a_waiting_message_begins_with_the_connection(
     assert_eq!(world.alarm, Some(world.now + MINUTE));
     world.pass(MINUTE);
     assert_eq!(world.taken(), ["x"]);
+}
+
+/// When a phone with KEEPALIVE that was last heard now is dead.
+const DEAD: u64 = 121 * SECOND + 1;
+
+#[test]
+fn a_phone_with_keepalive_that_acknowledges_nothing_any_more_is_judged_without_anybody_else_and_pushed_to() {
+    for mut world in [World::new(), World::remembering()] {
+        world.services = Services { fcm: true, ..Services::default() };
+        let agent = world.agent_with(NO_KEEPALIVE);
+        world.authorize(agent, &[1]);
+        let phone = world.phone(Features::ALL, "token", ANDROID);
+        let heard = world.now;
+        world.pass(100 * SECOND);
+        let alarm = world.alarm;
+        world.say(agent, device(1), "half open");
+        assert_eq!(world.alarm, alarm, "not before the acknowledgement is late");
+        world.pass(10 * SECOND);
+        assert_eq!((world.alarm, world.timer, world.pushed().len()), (Some(heard + DEAD), None, 0));
+        world.pass(heard + DEAD - world.now);
+        assert_eq!((world.closed(phone), world.taken()), (Some(4008), vec!["half open".to_owned()]));
+    }
+}
+
+impl World {
+    fn ping(&mut self, conn: ConnId) -> u64 {
+        self.sockets.get_mut(&conn).unwrap().last_ping = Some(self.now);
+        self.now
+    }
+}
+
+#[test]
+fn a_ping_that_may_have_crossed_the_message_proves_nothing_and_a_later_one_that_the_phone_lives() {
+    let (mut world, agent) = sleeping_phone();
+    let phone = world.phone(Features::ALL, "token", ANDROID);
+    world.say(agent, device(1), "slow");
+    world.pass(9 * SECOND);
+    let crossed = world.ping(phone);
+    world.pass(2 * SECOND);
+    assert_eq!(world.alarm, Some(crossed + DEAD));
+    world.pass(SECOND);
+    world.ping(phone);
+    world.pass(DEAD);
+    assert_eq!((world.closed(phone), world.pushed().len()), (None, 0));
+    let wakes = world.wakes;
+    world.pass(HOUR);
+    assert_eq!(world.wakes, wakes, "it is judged once");
+}
+
+#[test]
+fn a_phone_with_keepalive_that_acknowledges_late_is_judged_no_more() {
+    let (mut world, agent) = sleeping_phone();
+    let phone = world.phone(Features::ALL, "token", ANDROID);
+    world.say(agent, device(1), "slow");
+    world.pass(20 * SECOND);
+    let delivery = world.messages(phone)[0].delivery;
+    world.send(phone, Frame::Ack(Ack { delivery }));
+    assert!(world.alarm > Some(world.now + HOUR), "{:?}", world.alarm);
+    assert_eq!((world.timer, world.pushed().len()), (None, 0));
+}
+
+#[test]
+fn a_phone_with_keepalive_that_acknowledges_at_once_costs_no_wake_up() {
+    let (mut world, agent) = sleeping(World::remembering(), ANDROID);
+    let phone = world.phone(Features::ALL, "token", ANDROID);
+    let (alarm, wakes) = (world.alarm, world.wakes);
+    world.say(agent, device(1), "x");
+    assert_eq!(world.timer, Some(world.now + 10 * SECOND));
+    world.pass(9 * SECOND);
+    let delivery = world.messages(phone)[0].delivery;
+    world.send(phone, Frame::Ack(Ack { delivery }));
+    assert_eq!((world.alarm, world.timer), (alarm, None));
+    world.pass(HOUR);
+    assert_eq!((world.wakes, world.push_rows()), (wakes, None));
+}
+
+#[test]
+fn what_is_quiet_or_for_a_phone_that_cannot_be_pushed_to_puts_no_connection_in_doubt() {
+    let (mut world, agent) = sleeping_phone();
+    world.phone(Features::ALL, "token", ANDROID);
+    let (alarm, wakes) = (world.alarm, world.wakes);
+    world.say_to_phone(agent, quiet("tag", "cleared"));
+    world.pass(HOUR);
+    assert_eq!(world.alarm, alarm);
+    assert!(world.wakes <= wakes + 1, "the timer alone");
+    world.services = Services::default();
+    world.say(agent, device(1), "x");
+    assert_eq!(world.timer, None);
 }
 
 #[test]

@@ -28,14 +28,14 @@ pub(in super::super) struct Sent {
 /// One sending of a message.
 #[derive(Debug)]
 pub(super) struct Copy {
-    message: u64,
+    pub(super) message: u64,
     at: u64,
     jumps: u32,
     life: u32,
     /// Whether its tag counts.
     tagged: bool,
     /// Whether it is quiet, and its sender may say so.
-    quiet: bool,
+    pub(super) quiet: bool,
     written: bool,
     /// A newer one of its tag was accepted.
     replaced: bool,
@@ -122,7 +122,7 @@ impl Oracle {
         &mut self.sent[usize::try_from(number).unwrap()]
     }
 
-    fn copy(&self, number: u64) -> &Copy {
+    pub(super) fn copy(&self, number: u64) -> &Copy {
         &self.copies[usize::try_from(number - 1).unwrap()]
     }
 
@@ -185,6 +185,7 @@ impl Oracle {
         line.wrote.insert(which);
         if delivery > 0 {
             line.outstanding.insert(delivery, (number, size));
+            line.written_at.insert(delivery, self.now);
             line.fresh.push(delivery);
         } else if !live {
             line.unproved.push(which);
@@ -425,7 +426,7 @@ impl Oracle {
             return Ok(());
         };
         let free =
-            line.outstanding.is_empty() && !line.unsure && platform.buffered(conn) == 0 && platform.timer.is_none();
+            line.outstanding.is_empty() && !line.unsure && platform.buffered(conn) == 0 && !self.looks_soon(platform);
         demand!(!free || self.copy(copy).written, "a live message goes through at once", "{text:?}");
         Ok(())
     }
@@ -450,9 +451,14 @@ impl Oracle {
         self.owed.iter().any(|number| self.text(*number).to == to && !self.may_be_replaced(*number))
     }
 
+    /// Whether the relay is about to look at sockets that do not drain.
+    fn looks_soon(&self, platform: &Platform) -> bool {
+        platform.timer.is_some_and(|at| at <= self.now + 1000)
+    }
+
     /// Whoever is connected and has room has been written everything that it is owed, or the relay will look again soon.
     pub(super) fn check_progress(&self, platform: &Platform) -> Verdict {
-        if platform.timer.is_some() {
+        if self.looks_soon(platform) {
             return Ok(());
         }
         for peer in 0..PEERS {

@@ -90,6 +90,10 @@ struct Line {
     mark_delivery: u64,
     /// Written and not acknowledged: copy and size, by delivery number. With RECEIPTS only.
     outstanding: BTreeMap<u64, (u64, u64)>,
+    /// When, by delivery number.
+    written_at: BTreeMap<u64, u64>,
+    /// When a frame last came from it.
+    heard_at: u64,
     /// Delivery numbers of this turn.
     fresh: Vec<u64>,
     /// Messages written.
@@ -202,6 +206,8 @@ impl Oracle {
             last_delivery: 0,
             mark_delivery: 0,
             outstanding: BTreeMap::new(),
+            written_at: BTreeMap::new(),
+            heard_at: self.now,
             fresh: Vec::new(),
             wrote: BTreeSet::new(),
             unproved: Vec::new(),
@@ -244,6 +250,11 @@ impl Oracle {
         for line in self.lines.values_mut() {
             (line.mark, line.mark_delivery) = (line.last, line.last_delivery);
             line.fresh.clear();
+        }
+        if let Cause::Message(conn, _) | Cause::Presence(conn) | Cause::Ack(conn, _) | Cause::Odd(conn, _) = cause
+            && let Some(line) = self.lines.get_mut(conn)
+        {
+            line.heard_at = self.now;
         }
         if outcome.refused {
             self.refusals += 1;

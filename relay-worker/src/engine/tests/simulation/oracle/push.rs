@@ -25,6 +25,10 @@ const BACKOFF: [u64; 5] = [5000, 30_000, 120_000, 600_000, 600_000];
 const LONGEST: u64 = 3_600_000;
 /// A message unproved for this long without KEEPALIVE rings.
 const UNPROVED: u64 = 60_000;
+/// One unacknowledged for this long with KEEPALIVE puts its connection in doubt.
+const DOUBT: u64 = 10_000;
+/// How exactly it is known when that was last heard.
+const GRAIN: u64 = 1000;
 /// Pushes of a browser in a minute, and of any device at the same time.
 const PER_MINUTE: usize = 10;
 const AT_ONCE: usize = 6;
@@ -469,6 +473,7 @@ impl Oracle {
             if !can || phone.dead.contains(token) || phone.maybe_dead.contains(token) {
                 continue;
             }
+            self.check_doubt(peer, platform)?;
             for number in self.surely_queued(peer) {
                 let Some(due) = self.rings_at(peer, number, *target == 101) else { continue };
                 let due = due.max(self.push.shaky_until).max(self.now);
@@ -484,6 +489,33 @@ impl Oracle {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// Who may be dead, and is owed a push then, is judged by the time that it is.
+    fn check_doubt(&self, peer: usize, platform: &Platform) -> Verdict {
+        let line = self.line_of(peer).filter(|(_, line)| line.has(Features::KEEPALIVE) && !line.unsure);
+        let Some((conn, line)) = line.filter(|_| self.jumps == 0) else { return Ok(()) };
+        let queued: BTreeSet<u64> = self.surely_queued(peer).into_iter().collect();
+        let rings = |copy: u64| {
+            let copy = self.copy(copy);
+            !copy.quiet && queued.contains(&copy.message) && !self.is_repeated(copy.message)
+        };
+        let Some(oldest) = line.outstanding.keys().next().filter(|_| line.outstanding.values().any(|(c, _)| rings(*c)))
+        else {
+            return Ok(());
+        };
+        let late = line.written_at[oldest] + DOUBT;
+        let heard = platform.last_ping(conn).unwrap_or(0).max(line.heard_at);
+        let looks = platform.timer.is_some_and(|at| at <= late.max(self.now));
+        let dead = (heard + self.limits.keepalive_dead + GRAIN + 1).max(self.now).max(self.push.shaky_until);
+        let judged = self.now >= late && (heard > late || platform.alarm.is_some_and(|at| at <= dead));
+        let (timer, alarm) = (platform.timer, platform.alarm);
+        demand!(
+            looks || judged,
+            "who acknowledges nothing is judged in time",
+            "{conn:?}: late {late}, dead {dead}, {timer:?}, {alarm:?}"
+        );
         Ok(())
     }
 
