@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use skald_common::wire::Platform;
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
@@ -135,6 +136,8 @@ pub struct PushServices {
     variables: BTreeMap<String, String>,
     forwarder: Option<Forwarder>,
     _process: Process,
+    /// Holds what the process leaves behind when it is killed.
+    _home: TempDir,
 }
 
 #[derive(Debug)]
@@ -152,6 +155,8 @@ impl PushServices {
                 services.env(name, value);
             }
         }
+        let home = tempfile::Builder::new().prefix("skald-push-").tempdir().expect("a temporary folder");
+        services.env("TMPDIR", home.path());
         let process = Process::spawn("push services", services);
         let Some(line) = process.wrote_or_ended(Stream::Out, 0, "}}\n").await.map(|_| process.text(Stream::Out)) else {
             let ended = process.finished().await;
@@ -164,7 +169,14 @@ impl PushServices {
         let variables = serde_json::from_value(facts["variables"].clone()).expect("a relay's variables");
         let authority = facts["authority"].as_str().expect("a path");
         let forwarder = Forwarder::start(port("apns"), authority).await;
-        Some(Self { control: port("control"), outbound: port("outbound"), variables, forwarder, _process: process })
+        Some(Self {
+            control: port("control"),
+            outbound: port("outbound"),
+            variables,
+            forwarder,
+            _process: process,
+            _home: home,
+        })
     }
 
     /// Whether this service can be reached; if not, says so.
