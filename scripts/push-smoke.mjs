@@ -149,7 +149,8 @@ function outcomeOf(relay, service, before) {
 
 async function ownRelay() {
   const vars = [...wanted.vars];
-  if (fs.existsSync(path.join(wanted.secrets, "APNS_KEY")) && !vars.some((pair) => pair.startsWith("APNS_HOST="))) {
+  const apns = wanted.services.length === 0 || wanted.services.includes("apns");
+  if (apns && fs.existsSync(path.join(wanted.secrets, "APNS_KEY")) && !vars.some((pair) => pair.startsWith("APNS_HOST="))) {
     vars.push(`APNS_HOST=http://127.0.0.1:${await startForwarder()}`);
   }
   const log = [];

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::{Arc, Weak};
 
 use base64::Engine as _;
@@ -15,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use crate::build::root;
+use crate::build::{program, root};
 use crate::daemon::DaemonOptions;
 use crate::phone::Phone;
 use crate::process::{Finished, Process, Stream, command};
@@ -47,7 +48,8 @@ impl Service {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// As scripts call it.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Apns => "apns",
             Self::Fcm => "fcm",
@@ -134,6 +136,7 @@ pub struct PushServices {
     control: u16,
     outbound: u16,
     variables: BTreeMap<String, String>,
+    webpush_key: String,
     forwarder: Option<Forwarder>,
     _process: Process,
     /// Holds what the process leaves behind when it is killed.
@@ -150,11 +153,7 @@ impl PushServices {
     /// Starts them; `None`, after saying so, where there is no Python for them.
     pub async fn start() -> Option<Self> {
         let mut services = command(root().join("scripts/push-services"));
-        for name in ["HOME", "XDG_CACHE_HOME"] {
-            if let Some(value) = std::env::var_os(name) {
-                services.env(name, value);
-            }
-        }
+        knows_the_cache(&mut services);
         let home = tempfile::Builder::new().prefix("skald-push-").tempdir().expect("a temporary folder");
         services.env("TMPDIR", home.path());
         let process = Process::spawn("push services", services);
@@ -167,12 +166,14 @@ impl PushServices {
         let facts: Value = serde_json::from_str(line.trim()).expect("the stand-ins say where they are");
         let port = |name: &str| u16::try_from(facts[name].as_u64().expect("a port")).expect("a port");
         let variables = serde_json::from_value(facts["variables"].clone()).expect("a relay's variables");
+        let webpush_key = facts["webpush_key"].as_str().expect("a key").to_owned();
         let authority = facts["authority"].as_str().expect("a path");
         let forwarder = Forwarder::start(port("apns"), authority).await;
         Some(Self {
             control: port("control"),
             outbound: port("outbound"),
             variables,
+            webpush_key,
             forwarder,
             _process: process,
             _home: home,
@@ -201,6 +202,30 @@ impl PushServices {
             arguments.push(format!("--var=APNS_HOST=http://127.0.0.1:{}", forwarder.port));
         }
         arguments
+    }
+
+    /// The public key that belongs to the relay's `VAPID_PRIVATE_KEY`.
+    pub fn webpush_key(&self) -> &str {
+        &self.webpush_key
+    }
+
+    /// `scripts/push-smoke` with a relay's variables, of which one may have another value, for some services or for all.
+    pub async fn smoke(&self, other: Option<(&str, &str)>, services: &[&str]) -> Finished {
+        let folder = tempfile::Builder::new().prefix("skald-secrets-").tempdir().expect("a temporary folder");
+        for (name, value) in &self.variables {
+            let value = other.filter(|(changed, _)| changed == name).map_or(value.as_str(), |(_, value)| value);
+            std::fs::write(folder.path().join(name), value).expect("a secret is written");
+        }
+        let mut smoke = command("node");
+        // Without the shell script around it, which builds what the tests have built.
+        smoke.arg(root().join("scripts/push-smoke.mjs")).arg("--secrets").arg(folder.path());
+        smoke.arg(format!("--outbound=127.0.0.1:{}", self.outbound));
+        if let Some(forwarder) = &self.forwarder {
+            smoke.arg(format!("--var=APNS_HOST=http://127.0.0.1:{}", forwarder.port));
+        }
+        knows_the_cache(&mut smoke);
+        smoke.args(services).env("BIN", program("skaldctl").parent().expect("a folder"));
+        Process::spawn("push-smoke", smoke).finished().await
     }
 
     /// A secret of the relay's.
@@ -288,6 +313,15 @@ impl PushServices {
     /// What the forwarder has logged.
     pub fn forwarders_log(&self) -> String {
         self.forwarder.as_ref().map(|forwarder| forwarder.process.text(Stream::Err)).unwrap_or_default()
+    }
+}
+
+/// Scripts find their tools in the user's cache.
+fn knows_the_cache(script: &mut Command) {
+    for name in ["HOME", "XDG_CACHE_HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            script.env(name, value);
+        }
     }
 }
 

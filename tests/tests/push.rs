@@ -12,8 +12,8 @@ use skald_common::crypto::{Identity, Seed};
 use skald_common::ids::NamespaceId;
 use skald_common::wire::{self, Frame, Platform};
 use skald_tests::{
-    DaemonOptions, Finished, Host, Nonces, Phone, PushDevice, Pushed, Pushing, RawSocket, Relay, Service, Stream, Tap,
-    World, random, traces, unix_ms,
+    DaemonOptions, Finished, Host, Nonces, Phone, PushDevice, PushServices, Pushed, Pushing, RawSocket, Relay, Service,
+    Stream, Tap, World, random, traces, unix_ms, within,
 };
 
 /// A paired phone that is not connected, and where it is reached.
@@ -620,6 +620,81 @@ async fn nothing_that_a_push_carries_is_in_a_log() {
         }
     }
     pushing.is_beyond_reproach().await;
+}
+
+/// What `/healthz` says of pushes, once it fits.
+async fn health(relay: &Relay, fits: impl Fn(&Value) -> bool) -> Value {
+    let fitting = async {
+        loop {
+            let response = relay.get("/healthz").await;
+            let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            let health: Value = serde_json::from_str(body.trim()).expect("JSON");
+            assert_eq!(health["status"], "ok");
+            if fits(&health["push"]) {
+                return health;
+            }
+            // The counts come a little behind, and say nothing by themselves.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    within("the relay's health", fitting).await
+}
+
+#[tokio::test]
+async fn the_relays_health_shows_what_is_set_up_and_what_came_of_pushes_and_names_nobody() {
+    let Some(pushing) = Pushing::with(&["--var=APNS_TOPIC="]).await else { return };
+    let before = health(&pushing.relay, |_| true).await;
+    let state = |health: &Value| ["apns", "fcm", "web"].map(|service| health["push"][service]["state"].clone());
+    assert_eq!(state(&before), ["misconfigured", "on", "on"], "{before}");
+    assert!(pushing.relay.log().contains("APNS_TOPIC is missing"), "the log says why");
+
+    let mut world = pushing.world().await;
+    let host = world.host("skald").await;
+    let sleeper = Sleeper::at(Service::Fcm, &pushing, &mut world).await;
+    sleeper.marker(&pushing, &host, "One").await;
+    let sent = health(&pushing.relay, |push| push["fcm"]["sent"]["count"].as_u64() >= Some(1)).await;
+    assert!(sent["push"]["fcm"]["sent"]["last"].is_string() && sent["push"]["web"].get("sent").is_none(), "{sent}");
+    pushing.services.uninstall(&sleeper.device).await;
+    notify(&host, "Nobody is there").await;
+    let gone = health(&pushing.relay, |push| push["fcm"].get("gone").is_some()).await;
+    assert_eq!(gone["push"]["fcm"]["gone"]["reason"], "unregistered");
+    let namespace = world.control.status().await["namespace_id"].as_str().expect("text").to_owned();
+    for name in [sleeper.device.name.as_str(), &sleeper.key().await, &namespace[..8]] {
+        assert!(!gone.to_string().contains(name), "{gone}");
+    }
+
+    let key = pushing.relay.get("/v1/webpush-key").await;
+    let key = key.split_once("\r\n\r\n").map_or("", |(_, key)| key.trim());
+    assert_eq!(key, pushing.services.webpush_key());
+    let without = Relay::shared().await;
+    assert_eq!(state(&health(&without, |_| true).await), ["off", "off", "off"]);
+    assert!(without.get("/v1/webpush-key").await.starts_with("HTTP/1.1 404 "));
+    pushing.is_beyond_reproach().await;
+}
+
+/// With made-up tokens: a service that accepts who we are says that it does not know them.
+#[tokio::test]
+async fn push_smoke_tells_a_service_that_accepts_the_operator_from_one_that_does_not() {
+    if !Relay::controllable() {
+        return;
+    }
+    let Some(services) = PushServices::start().await else { return };
+    let names: Vec<&str> = services.reachable().into_iter().map(Service::name).collect();
+    let finished = services.smoke(None, &names).await.ok();
+    for name in names {
+        let told = finished.out.lines().any(|line| {
+            line.strip_prefix(name).is_some_and(|told| told.starts_with(": gone") || told == ": refused, rejected")
+        });
+        assert!(told, "{name}: {finished}");
+    }
+    let mut account: Value = serde_json::from_str(services.secret("FCM_SERVICE_ACCOUNT")).expect("JSON");
+    account["client_email"] = "somebody@else.example".into();
+    let finished = services.smoke(Some(("FCM_SERVICE_ACCOUNT", &account.to_string())), &["fcm"]).await;
+    assert_eq!(finished.code(), 1, "{finished}");
+    assert!(finished.out.contains("fcm: refused, credentials"), "{finished}");
+    let finished = services.smoke(Some(("VAPID_SUBJECT", "nobody")), &["web"]).await;
+    assert_eq!(finished.code(), 2, "{finished}");
+    assert!(finished.out.contains("VAPID_SUBJECT must begin with mailto: or https://"), "{finished}");
 }
 
 async fn meter(relay: &Relay) -> Value {

@@ -23,7 +23,8 @@ async def serve(folder: Path) -> None:
     apns = await listen(Http2(record, setup.apns), tls=context(certificate, key))
     outbound, control = await listen(Outbound(record)), await listen(Control(record))
     ports = {"apns": apns, "outbound": outbound, "control": control}
-    print(json.dumps({**ports, "authority": authority, "variables": setup.variables()}), flush=True)
+    facts = {"authority": authority, "webpush_key": setup.webpush_key(), "variables": setup.variables()}
+    print(json.dumps({**ports, **facts}), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
 
 

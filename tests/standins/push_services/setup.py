@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from .apns import Apns
 from .common import base64url
 from .fcm import Account, Fcm, TokenEndpoint
-from .webpush import WebPush
+from .webpush import WebPush, raw_point
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"
 
@@ -46,6 +46,10 @@ class Setup:
 
     def services(self):
         return {service.name: service for service in (self.apns, self.token, self.fcm, self.web)}
+
+    def webpush_key(self) -> str:
+        """What browsers subscribe with."""
+        return base64url(raw_point(self.vapid_key.public_key()))
 
     def variables(self) -> dict[str, str]:
         """A relay's."""
