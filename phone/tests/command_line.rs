@@ -1,6 +1,8 @@
 //! The program's edges without a relay: what it says, where, and with which exit status.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+mod support;
+
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -8,6 +10,7 @@ use skald_common::ids::{Ed25519Public, PairingToken, X25519Public};
 use skald_common::pairing::PairingQr;
 use skald_phone::model::account::{Account, AgentKeys};
 use skald_phone::store::Store;
+use support::run;
 use zeroize::Zeroizing;
 
 /// When everything in the folder happened; nothing is received later.
@@ -15,19 +18,6 @@ const NOW: u64 = 1_750_000_000_000;
 
 fn phone(folder: &Path, arguments: &[&str]) -> Output {
     run(folder, arguments, "")
-}
-
-fn run(folder: &Path, arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_skald-phone"))
-        .args(arguments)
-        .env("SKALD_PHONE_DIR", folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {

@@ -1,11 +1,13 @@
 //! `notify-open` as a process: what a push says, whatever else the phone is doing, and nothing changed by it. And the options
 //! that say how the relay is to wake this phone.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aes_gcm::aead::Aead as _;
@@ -20,21 +22,8 @@ use skald_common::crypto::{Direction, Identity, Seed, SessionKey};
 use skald_common::framing::{Compression, frame_json};
 use skald_phone::model::account::{Account, AgentKeys};
 use skald_phone::store::Store;
+use support::run;
 use zeroize::Zeroizing;
-
-fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_skald-phone"))
-        .args(arguments)
-        .env("SKALD_PHONE_DIR", folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // One that has refused before it has read everything closes the pipe.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    child.wait_with_output().unwrap()
-}
 
 fn opened(folder: &Path, push: &[u8]) -> Value {
     let output = run(folder, &["--json", "notify-open"], push);
